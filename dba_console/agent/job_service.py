@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Protocol
 
 from msgspec import structs
 
@@ -49,25 +48,23 @@ OBSERVATION_TIMEOUT_US = 20_000_000
 """A longer observation is abandoned."""
 
 
-class JobObserverApi(Protocol):
-    """The observer that runs in the lane; it remembers what it has observed."""
-
-    def observe(self, request: ObservationRequest) -> Observation: ...
+Observe = Callable[[ObservationRequest], Observation]
+"""One scan by an observer, which remembers what it has observed."""
 
 
-def _tracker(clock: Clock) -> JobObserverApi:
+def _make_observer(clock: Clock) -> Observe:
     from dba_console.jobs.following.job_observer import JobObserver
 
-    return JobObserver(clock)
+    return JobObserver(clock).observe
 
 
 class ObserverLane:
     """Runs observations in a lane. Used by the tick only."""
 
-    def __init__(self, clock: Clock, make_observer: Callable[[Clock], JobObserverApi] = _tracker) -> None:
+    def __init__(self, clock: Clock, make_observer: Callable[[Clock], Observe] = _make_observer) -> None:
         self._clock, self._make = clock, make_observer
         self._lane = Lane("programs", clock)
-        self._observer: JobObserverApi | None = None
+        self._observer: Observe | None = None
         self._pending: PendingCall[Observation] | None = None
         self._begun_us = 0
         self._next_us = 0
@@ -132,7 +129,7 @@ class ObserverLane:
     def _observe(self, request: ObservationRequest) -> Observation:
         if self._observer is None:
             self._observer = self._make(self._clock)
-        return self._observer.observe(request)
+        return self._observer(request)
 
     def _fail(self, why: str) -> None:
         self._pending, self._observer = None, None

@@ -19,6 +19,8 @@ from dba_console.keeper.command_status import CommandStatus, read_status, stop, 
 
 # The keeper's input.
 
+HEAD_BYTES = 4 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
@@ -37,7 +39,7 @@ class CommandSpec:
     """From the start; then the command is stopped as by `stop`. None: no limit."""
     grace_s: float = 10.0
     """From SIGTERM to SIGKILL of the command's process group."""
-    head_bytes: int = 4 << 20
+    head_bytes: int = HEAD_BYTES
     tail_bytes: int = 4 << 20
     """How much of the output, including stamps, is kept: its start and its end (`output_log`)."""
     masks: tuple[str, ...] = field(default=(), repr=False)

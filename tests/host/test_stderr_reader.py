@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.jobs.following.job_detection import ObservationRequest
 from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.session_matching import SessionMatcher, program_key
 from dba_console.jobs.following.stderr_reader import NewMessages, StderrReader
 from dba_console.keeper.command_status import wait
 from tests.background import session, wait_until
 from tests.host.held_jobs import LIMIT_S, Ground, environment, program, quoted
 from tests.keeper.keepers import Keep
+from tests.readings import activity, sessions
 
 pytestmark = pytest.mark.xdist_group("host/jobs")
 
@@ -111,6 +114,7 @@ def test_a_command_of_a_run_is_read_from_its_keepers_log_with_its_own_stamps(gro
         words = logs.read_new([found])[found.pid]
         assert words.source == f"keeper in {directory}"
         assert words.run == "20261122T091500Z-dump-1a2b" and words.from_start and not words.old
+        _belongs_to_it_from_any_address(ground, found, logs)
         holder.execute("rollback")
         standing = wait(directory, LIMIT_S)
         assert standing.exit is not None and standing.exit.ok
@@ -118,6 +122,17 @@ def test_a_command_of_a_run_is_read_from_its_keepers_log_with_its_own_stamps(gro
     assert lines[0].text.startswith("pg_dump: ")
     assert 'pg_dump: dumping contents of table "hold.two"' in [line.text for line in lines]
     assert all(line.stream == "e" for line in lines)
+
+
+def _belongs_to_it_from_any_address(ground: Ground, found: RunningProgram, logs: StderrReader) -> None:
+    """Its session is its own on a server of another host too, whose clock goes another way."""
+    ahead_us = 3_600_000_000
+    row = activity(77, "active", application="pg_dump", client="192.0.2.7", database="full_one",
+                   backend_start=found.started_us + ahead_us + 50_000)  # fmt: skip
+    reading = sessions(row, now_us=found.started_us + ahead_us + 9_000_000)
+    request = ObservationRequest(reading, (), None, "", here=False, wall_us=found.started_us + 9_000_000, mono_us=1)
+    assert SessionMatcher(logs.has_keeper).match(request, [found]).sessions == {program_key(found): [row]}
+    assert SessionMatcher().match(request, [found]).unmatched == [row], "a program of others may be another one"
 
 
 def _found(ground: Ground) -> RunningProgram | None:

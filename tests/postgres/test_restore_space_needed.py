@@ -8,7 +8,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.jobs.following.database_catalog import MAX_PAUSE_US
-from dba_console.jobs.following.target_disk import DISK_ESTIMATE_NOTE, RestoreSpaceEstimate
+from dba_console.jobs.following.job_estimate import DISK_ESTIMATE_NOTE, RestoreSpaceEstimate
 from tests.clocks import HeldClock
 from tests.sql import query
 

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.core.clock import Clock
@@ -44,7 +44,7 @@ from dba_console.runbooks.run_view import OutputLine
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
 if TYPE_CHECKING:
-    from dba_console.agent.runs.dump_messages import MessageReader
+    from dba_console.agent.runs.dump_messages import DumpMessages
 
 POLL_S = 0.25
 """Wait for the end between two reads of the output."""
@@ -64,18 +64,16 @@ class AttachedCommand:
 
     def __init__(
         self, directory: Path, clock: Clock, controls: ActionControl, feed: Feed, exits: tuple[int, ...],
-        reading: MessageReader | None = None,
+        messages: DumpMessages | None = None,
     ) -> None:  # fmt: skip
         self.directory = directory
         self._clock, self._controls, self._feed, self._exits = clock, controls, feed, exits
-        self._reading = reading
+        self._messages = messages
         self._lane = Lane("keeper", clock)
         self._tail: LogReader | None = None
         self._stop_sent = False
         self._first = self._last = self._last_stderr = ""
         self._begun_us = clock.mono_us()
-        self._past: list[StampedLine] = []
-        """Lines passed on by an earlier reader, which `reading` has not had."""
         self._start_abandoned = False
         """The start was reported as unknown, so a call that hung must not start the command any more."""
 
@@ -114,9 +112,6 @@ class AttachedCommand:
                 continue
             except OSError as error:
                 return Outcome(state="unknown", text=f"its directory cannot be read: {error.strerror or error}")
-            if self._past:
-                self._follow(self._past)
-                self._past = []
             self._pass_on(lines)
             if status.state in ("ended", "lost") and not lines:
                 return self._outcome(status)
@@ -139,16 +134,14 @@ class AttachedCommand:
 
     def close(self) -> None:
         self._lane.close()
-        if self._reading is not None:
-            self._reading.close()
+        if self._messages is not None:
+            self._messages.close()
 
     def _read_status(self) -> tuple[CommandStatus, list[StampedLine]]:
         """In the lane: wait a little, then read. The end is checked before the output, so that all output is there."""
         status = wait(self.directory, POLL_S)
         if self._tail is None:
             self._tail = LogReader(self.directory, _read_position(self.directory))
-            if self._reading is not None:
-                self._past = _lines_before(self.directory, self._tail.place)
         lines = self._tail.read()
         if lines:
             _write_position(self.directory, self._tail.place)
@@ -179,16 +172,11 @@ class AttachedCommand:
             self._first = self._first or whole[0].text
             self._last = whole[-1].text
             self._last_stderr = next((line.text for line in reversed(whole) if line.stream == "e"), self._last_stderr)
-        self._follow(lines)
-        progress = self._reading.told() if self._reading is not None else ""
+        progress = "" if self._messages is None else self._messages.progress()
         if progress or lines:
             self._controls.report_progress(clean(progress or lines[-1].text[:TEXT_LIMIT]))
         if lines:
             self._feed([line for line in lines if line.whole])
-
-    def _follow(self, lines: list[StampedLine]) -> None:
-        if self._reading is not None:
-            self._reading.feed(lines)
 
     def _report_slow_disk(self) -> None:
         self._controls.report_progress("the disk of the session does not answer: output cannot be read now")
@@ -208,7 +196,8 @@ class AttachedCommand:
         took_s = (self._clock.mono_us() - self._begun_us) / 1e6
         if status.exit is not None:
             outcome = outcome_of(status.exit, self._exits, self._first, self._last, self._last_stderr)
-            return outcome if self._reading is None else self._reading.ended(outcome, status.exit.ended_us)
+            ended_us = status.exit.ended_us or self._clock.wall_us()
+            return outcome if self._messages is None else self._messages.outcome(outcome, ended_us)
         alive = status.child_alive
         what = "still runs, unattended" if alive else "is gone too" if alive is False else "may or may not run"
         text = f"its keeper was lost, so its outcome is unknown; the command {what}"
@@ -249,14 +238,6 @@ def outcome_of(
     )  # fmt: skip
 
 
-def _lines_before(directory: Path, position: LogPosition) -> list[StampedLine]:
-    """Return the lines before a position, as far as they are stored. Raises OSError."""
-    tail, lines = LogReader(directory), list[StampedLine]()
-    while tail.place.offset < position.offset and (read := tail.read()):
-        lines += read
-    return lines[: len(lines) - max(0, tail.place.line - position.line)]
-
-
 def _read_position(directory: Path) -> LogPosition:
     try:
         offset, line = (directory / POSITION_FILE).read_text().split()
@@ -282,17 +263,6 @@ def _write_position(directory: Path, position: LogPosition) -> None:
 
 HEAD = 2000
 TAIL = 200
-
-
-class Stamped(Protocol):
-    """A line from a keeper's log."""
-
-    @property
-    def wall_us(self) -> int: ...
-    @property
-    def stream(self) -> str: ...
-    @property
-    def text(self) -> str: ...
 
 
 class Appender:
@@ -321,7 +291,7 @@ class Appender:
         self.lines = 0
         """Lines fed so far."""
 
-    def feed(self, lines: Iterable[Stamped]) -> None:
+    def feed(self, lines: Iterable[StampedLine]) -> None:
         """Add lines in the order of arrival."""
         made = [self._line(line.wall_us, self._mask(line.text), line.stream) for line in lines]
         if not made:

@@ -36,7 +36,7 @@ from dba_console.agent.runs.server_connections import RunServers
 from dba_console.core.decoding import convert
 from dba_console.core.errors import ConsoleError, Refused, UsageError
 from dba_console.core.redact import MASK, redact
-from dba_console.keeper.launch import CommandSpec
+from dba_console.keeper.launch import HEAD_BYTES, CommandSpec
 from dba_console.recording.plan import Block, JournalRecord
 from dba_console.recording.run_paths import execution_directory
 from dba_console.runbooks.command_environment import server_environment
@@ -330,16 +330,16 @@ class Executor:
         directory = execution_directory(self._directory, block.id, execution)
         output = self._output(block, execution)
         exits = tuple(block.settings.get("exit", (0,)))
-        reading = None
+        messages = None
         if "reads" in block.settings:
-            # Loaded only when needed: most runs follow no messages.
-            from dba_console.agent.runs.dump_messages import make_safe_reader, panel_progress_text
+            # Loaded only when needed: most runs read no messages.
+            from dba_console.agent.runs.dump_messages import make_dump_messages, observed_progress
 
-            reading = make_safe_reader(
-                block, self._checks.values(block), self._context.clock,
-                lambda: panel_progress_text(self._context.frame(0), self._directory.name),
+            messages = make_dump_messages(
+                directory, block, self._checks.values(block), self._context.clock,
+                lambda: observed_progress(self._context.frame(0), self._directory.name),
             )  # fmt: skip
-        command = AttachedCommand(directory, self._context.clock, self._controls, output.feed, exits, reading)
+        command = AttachedCommand(directory, self._context.clock, self._controls, output.feed, exits, messages)
         try:
             yield command
         finally:
@@ -363,6 +363,7 @@ class Executor:
             host=socket.gethostname(),
             env=env,
             timeout_s=block.timeout_s,
+            head_bytes=DUMP_HEAD_BYTES if "reads" in block.settings else HEAD_BYTES,
             masks=self.secrets,
         )
 
@@ -374,6 +375,8 @@ class Executor:
         return (self._context.clock.mono_us() - begun_us) / 1e6
 
 
+DUMP_HEAD_BYTES = 64 << 20
+"""Messages of a dump or restore kept from its start, enough for 200,000 objects: its outcome is read from them."""
 _WRITE_STATEMENT = re.compile(
     r"(?:\s|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*(?:insert|update|delete|merge|create|alter|drop|truncate|grant|revoke|comment|refresh)\b",
     re.IGNORECASE | re.DOTALL,

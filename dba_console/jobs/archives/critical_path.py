@@ -12,9 +12,11 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan, Phase
+from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject, ObjectSums
+from dba_console.jobs.archives.previous_run import PreviousRun
+from dba_console.jobs.archives.toc import PHASE_OF_DESC, DumpEntry, Phase
 
 # Simulate the remaining work on N workers in pg_restore's order.
 #
@@ -185,33 +187,6 @@ RELATIVE_COSTS: dict[str, tuple[float, float, float]] = {
 tables with a key, two indexes and a foreign key each, with one and two jobs, default and tuned. Used (and marked as
 assumed) only until one of the kind is measured: the width of the range decides whether an ETA is shown. A foreign key
 on small rows, or checked without enough memory for its join, takes longer: 1.2 was measured."""
-PHASE_OF_DESC: dict[str, Phase] = {
-    "TABLE DATA": "data",
-    "BLOBS": "data",
-    "CONSTRAINT": "indexes",
-    "INDEX": "indexes",
-    "FK CONSTRAINT": "constraints",
-    "CHECK CONSTRAINT": "constraints",
-}
-
-
-class PreviousPhase(Struct, frozen=True, kw_only=True):
-    """One phase of an earlier run."""
-
-    name: str
-    wall_s: float
-    busy_s: float | None = None
-    """Sum over all its objects; None: equal to wall_s."""
-    bytes: float | None = None
-    """Weight of its objects, measured as now; None: the same as now."""
-
-
-class PreviousRun(Struct, frozen=True, kw_only=True):
-    """The previous run of this job, or a typical one."""
-
-    wall_s: float
-    phases: tuple[PreviousPhase, ...] = ()
-    bytes: float | None = None
 
 
 class CostRate(Struct, frozen=True, kw_only=True, gc=False):
@@ -352,8 +327,7 @@ class CostModel:
         weight = known.bytes if known.bytes is not None else sum(weight for _, weight in kinds)
         if weight <= 0:
             return None
-        seconds = known.busy_s if known.busy_s is not None else known.wall_s
-        return CostRate(each_s=0.0, per_byte_s=seconds / weight, source="history", max_weight=float("inf"))
+        return CostRate(each_s=0.0, per_byte_s=known.busy_s / weight, source="history", max_weight=float("inf"))
 
     def _rate_from_similar(self, desc: str) -> CostRate | None:
         if desc not in RELATIVE_COSTS:

@@ -5,51 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.jobs.archives.toc import Toc, TocEntry
-
-Phase = Literal["schema", "data", "indexes", "constraints", "rest"]
-PHASES: tuple[Phase, ...] = ("schema", "data", "indexes", "constraints", "rest")
-"""In the order in which they start; with -j the later ones overlap. `schema`: everything before the data;
-`indexes`: INDEX, and CONSTRAINT of a primary key, unique or exclusion constraint, which builds an index; `constraints`:
-foreign keys and checks validated after the data; `rest`: triggers, privileges, comments, materialized view data,
-statistics."""
-
-
-class DumpEntry(Struct, frozen=True, kw_only=True, gc=False):
-    """One entry of an archive's table of contents, or a table of a dump that has no table of contents."""
-
-    dump_id: int
-    """As in `finished item ID` and in the name of a data file; counted from 1 without an archive."""
-    desc: str
-    """As in pg_restore -l: TABLE DATA, INDEX, FK CONSTRAINT, …"""
-    phase: Phase
-    schema: str | None = None
-    tag: str = ""
-    """The name as in the archive; of a constraint or trigger `TABLE NAME`. Server text: clean() before it is shown."""
-    owner: str | None = None
-    oid: int | None = None
-    """In the dumped database."""
-    file: str | None = None
-    """In a directory archive: its data file, without compression suffix."""
-    offset: int | None = None
-    """In a custom archive: offset of its data, bytes; None if the archive does not have it."""
-    columns: int | None = None
-    """Of its data in COPY format; None: not known."""
-    weight: float | None = None
-    """Bytes of its data: in a dump the table's pages with TOAST, in a restore its size in the archive. An index, key or
-    constraint has the weight of its table's data, a foreign key the mean of its two tables. None: not known; 0: none.
-    """
-    rows: float | None = None
-    """Of a table, as estimated in the dumped database."""
-    table: int | None = None
-    """Dump id of the TABLE DATA it belongs to, also of that itself; None if it belongs to none."""
-    needs: tuple[int, ...] = ()
-    """Dump ids it depends on."""
+from dba_console.jobs.archives.toc import BEFORE_DATA, DumpEntry, Toc
 
 
 class DumpPlan(Struct, frozen=True, kw_only=True):
@@ -74,36 +34,20 @@ _NOT_LISTED = frozenset({"ENCODING", "STDSTRINGS", "SEARCHPATH", "DATABASE", "DA
 """Settings and the database itself; `pg_restore -l` does not list them either."""
 _RELATIONS = frozenset({"TABLE", "MATERIALIZED VIEW", "FOREIGN TABLE"})
 _DATA = frozenset({"TABLE DATA", "MATERIALIZED VIEW DATA"})
-_PHASE_OF_DESC: dict[str, Phase] = {
-    "TABLE DATA": "data",
-    "BLOBS": "data",
-    "INDEX": "indexes",
-    "CONSTRAINT": "indexes",
-    "FK CONSTRAINT": "constraints",
-    "CHECK CONSTRAINT": "constraints",
-}
 _WEIGHED_BY_TABLE = frozenset({"INDEX", "CONSTRAINT", "FK CONSTRAINT", "CHECK CONSTRAINT"})
 """Objects whose creation reads the whole table."""
-_BEFORE_DATA = 2
 
 
-class TableSize(Struct, frozen=True, kw_only=True, gc=False):
+class TableSize(Struct, frozen=True, gc=False):
     """A table with its size from a database's catalog."""
 
     oid: int
     schema: str
     name: str
     size: int | None = None
-    """Bytes of its pages, with TOAST."""
+    """Bytes of its pages, with TOAST; None if never analyzed."""
     rows: float | None = None
-
-
-def phase_of(desc: str, section: int) -> Phase:
-    """Return the phase of an object; `section` is the number in the table of contents."""
-    known = _PHASE_OF_DESC.get(desc)
-    if known is not None:
-        return known
-    return "schema" if section == _BEFORE_DATA else "rest"
+    """The server's last estimate; None if there was never one."""
 
 
 def plan_from_toc(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str | None = None) -> DumpPlan:
@@ -115,24 +59,8 @@ def plan_from_toc(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str
     entries = []
     for entry in listed:
         table = entry.dump_id if entry.dump_id in own else _table_data_of(entry, by_id, data)
-        phase = phase_of(entry.desc, entry.section)
-        entries.append(
-            DumpEntry(
-                dump_id=entry.dump_id,
-                desc=entry.desc,
-                phase=phase,
-                schema=entry.schema,
-                tag=entry.tag,
-                owner=entry.owner,
-                oid=entry.oid or None,
-                file=entry.file,
-                offset=entry.offset,
-                columns=entry.columns,
-                weight=_weight(entry, table, by_id, data, sizes),
-                table=table,
-                needs=_needs(entry, by_id, data if phase not in ("schema", "data") else {}),
-            )
-        )
+        needs = _needs(entry, by_id, data if entry.phase not in ("schema", "data") else {})
+        entries.append(replace(entry, weight=_weight(entry, table, by_id, data, sizes), table=table, needs=needs))
     return DumpPlan(
         entries=tuple(entries),
         format=form or toc.format,
@@ -189,13 +117,13 @@ def sizes_by_offset(toc: Toc, end: int) -> dict[int, int]:
     return {dump_id: max(0, upto - offset) for (offset, dump_id), upto in zip(begins, ends, strict=True)}
 
 
-def _is_hidden(entry: TocEntry) -> bool:
+def _is_hidden(entry: DumpEntry) -> bool:
     if entry.desc in _NOT_LISTED:
         return True
     return entry.desc in ("COMMENT", "ACL", "SECURITY LABEL") and entry.tag.startswith("DATABASE ") and not entry.schema
 
 
-def _data_by_table(listed: list[TocEntry], by_id: Mapping[int, TocEntry]) -> dict[int, int]:
+def _data_by_table(listed: list[DumpEntry], by_id: Mapping[int, DumpEntry]) -> dict[int, int]:
     """Map a table's dump id to that of its data."""
     found: dict[int, int] = {}
     for entry in listed:
@@ -205,14 +133,14 @@ def _data_by_table(listed: list[TocEntry], by_id: Mapping[int, TocEntry]) -> dic
     return found
 
 
-def _is_table_of(table: TocEntry | None, entry: TocEntry) -> bool:
+def _is_table_of(table: DumpEntry | None, entry: DumpEntry) -> bool:
     return table is not None and table.desc in _RELATIONS and (table.schema, table.tag) == (entry.schema, entry.tag)
 
 
-def _table_data_of(entry: TocEntry, by_id: Mapping[int, TocEntry], data: Mapping[int, int]) -> int | None:
+def _table_data_of(entry: DumpEntry, by_id: Mapping[int, DumpEntry], data: Mapping[int, int]) -> int | None:
     """Return the table data an entry belongs to. Constraints and triggers are named `TABLE NAME`; a foreign key needs
     two tables."""
-    if entry.section <= _BEFORE_DATA:
+    if entry.section <= BEFORE_DATA:
         return None
     tables = [by_id[need] for need in entry.needs if need in by_id and by_id[need].desc in _RELATIONS]
     named = [one for one in tables if entry.tag.startswith(f"{one.tag} ") and one.schema == entry.schema]
@@ -222,9 +150,9 @@ def _table_data_of(entry: TocEntry, by_id: Mapping[int, TocEntry], data: Mapping
 
 
 def _weight(
-    entry: TocEntry,
+    entry: DumpEntry,
     table: int | None,
-    by_id: Mapping[int, TocEntry],
+    by_id: Mapping[int, DumpEntry],
     data: Mapping[int, int],
     sizes: Mapping[int, int] | None,
 ) -> float | None:
@@ -252,7 +180,7 @@ def _size_of(sizes: Mapping[int, int], dump_id: int) -> float | None:
     return None if size is None else float(size)
 
 
-def _needs(entry: TocEntry, by_id: Mapping[int, TocEntry], data: Mapping[int, int]) -> tuple[int, ...]:
+def _needs(entry: DumpEntry, by_id: Mapping[int, DumpEntry], data: Mapping[int, int]) -> tuple[int, ...]:
     """Return its dependencies; after the data phase a table's data replaces the table, as in pg_restore -j."""
     turned = (data.get(need, need) for need in entry.needs if need in by_id)
     return tuple(dict.fromkeys(need for need in turned if need != entry.dump_id))

@@ -6,10 +6,11 @@ runs. No line and no tick iterates over all objects: 50,000 objects cost no more
 
 from __future__ import annotations
 
-from dba_console.jobs.archives.dump_plan import PHASES, DumpEntry, DumpPlan, Phase, phase_of
+from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.objects import DumpObject, DumpObjects, ObjectSums, PhaseSum, phase_sum
 from dba_console.jobs.archives.program_messages import MAX_TEXT, Message, ReportedError, ReportedErrors, read_lines
 from dba_console.jobs.archives.statement_parser import DumpStatement, PsqlEcho
+from dba_console.jobs.archives.toc import PHASES, DumpEntry, Phase, phase_of
 
 ObjectKey = int | tuple[str | None, str] | tuple[str, str | None, str]
 """A dump id; schema and tag; or desc, schema and tag, which is unambiguous."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dba_console.jobs.archives.dump_plan import PHASES, DumpEntry, Phase
+from dba_console.jobs.archives.toc import PHASES, DumpEntry, Phase
 
 State = Literal["waiting", "running", "done", "failed", "unknown"]
 _NAMED_WITHOUT_SCHEMA = frozenset({"SEQUENCE SET", "BLOB METADATA", "BLOB"})

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.jobs.archives.dump_plan import DumpEntry
+from dba_console.jobs.archives.toc import DumpEntry
 
 Kind = Literal["start", "done", "launch", "skip", "error", "errors_ignored", "phase", "other"]
 

@@ -14,21 +14,17 @@ from msgspec.structs import asdict, replace
 
 from dba_console.jobs.archives.critical_path import (
     MIN_SHARE_KNOWN,
-    PHASE_OF_DESC,
     Cost,
     CostModel,
-    PreviousPhase,
-    PreviousRun,
     Task,
     can_share_table,
     certain_cost,
     makespan,
 )
-from dba_console.jobs.archives.dump_plan import Phase
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject, PhaseSum
-
-__all__ = ["ForecastState", "PhaseForecast", "PreviousPhase", "PreviousRun", "ProgressForecast", "forecast"]
+from dba_console.jobs.archives.previous_run import PreviousRun
+from dba_console.jobs.archives.toc import PHASE_OF_DESC, Phase
 
 _MIN_SHARE_DONE = 0.05
 """Share done below which no ETA is given."""

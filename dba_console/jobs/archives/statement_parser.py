@@ -9,7 +9,7 @@ import re
 
 from msgspec import Struct
 
-from dba_console.jobs.archives.dump_plan import Phase, phase_of
+from dba_console.jobs.archives.toc import Phase, phase_of
 
 _NAME = r'(?:"(?:[^"]|"")*"|[^\s".(),;]+)'
 _QUALIFIED = rf"(?:({_NAME})\.)?({_NAME})"

@@ -7,7 +7,7 @@ for other files, unknown versions and a truncated table of contents.
 from __future__ import annotations
 
 import re
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from msgspec import Struct
 
@@ -45,28 +45,65 @@ class ArchiveNotFoundError(ArchiveError):
     code = ExitCode.USAGE
 
 
-class TocEntry(Struct, frozen=True, gc=False):
-    """One entry as stored. Names are server text."""
+Phase = Literal["schema", "data", "indexes", "constraints", "rest"]
+PHASES: tuple[Phase, ...] = ("schema", "data", "indexes", "constraints", "rest")
+"""In the order in which they start; with -j the later ones overlap. `schema`: everything before the data;
+`indexes`: INDEX, and CONSTRAINT of a primary key, unique or exclusion constraint, which builds an index; `constraints`:
+foreign keys and checks validated after the data; `rest`: triggers, privileges, comments, materialized view data,
+statistics."""
+
+
+class DumpEntry(Struct, frozen=True, kw_only=True, gc=False):
+    """One entry of an archive's table of contents, or a table of a dump that has no table of contents."""
 
     dump_id: int
-    has_data: bool
-    """It has data in the archive."""
-    table_oid: int
-    """Oid of the catalog that contains its oid."""
-    oid: int
-    tag: str
+    """As in `finished item ID` and in the name of a data file; counted from 1 without an archive."""
     desc: str
-    section: int
-    """1: none, 2: before the data, 3: data, 4: after it."""
-    schema: str | None
-    owner: str | None
-    needs: tuple[int, ...]
-    file: str | None
-    """In a directory or tar archive: the name of its data file; in a directory without compression suffix."""
-    offset: int | None
+    """As in pg_restore -l: TABLE DATA, INDEX, FK CONSTRAINT, …"""
+    phase: Phase
+    section: int = 0
+    """1: none, 2: before the data, 3: data, 4: after it; 0 without an archive."""
+    schema: str | None = None
+    tag: str = ""
+    """The name as in the archive; of a constraint or trigger `TABLE NAME`. Server text: clean() before it is shown."""
+    owner: str | None = None
+    oid: int | None = None
+    """In the dumped database."""
+    file: str | None = None
+    """In a directory or tar archive: its data file; in a directory without compression suffix."""
+    offset: int | None = None
     """In a custom archive: offset of its data; None while it is written, or if it was written to a pipe."""
     columns: int | None = None
-    """Of a table's data in COPY format; None if not recorded, or the statement is too long."""
+    """Of its data in COPY format; None if not recorded, or the statement is too long."""
+    weight: float | None = None
+    """Bytes of its data: in a dump the table's pages with TOAST, in a restore its size in the archive. An index, key or
+    constraint has the weight of its table's data, a foreign key the mean of its two tables. None: not known; 0: none.
+    """
+    rows: float | None = None
+    """Of a table, as estimated in the dumped database."""
+    table: int | None = None
+    """Dump id of the TABLE DATA it belongs to, also of that itself; None if it belongs to none."""
+    needs: tuple[int, ...] = ()
+    """Dump ids it depends on; in a plan after the data phase the table's data instead of the table."""
+
+
+PHASE_OF_DESC: dict[str, Phase] = {
+    "TABLE DATA": "data",
+    "BLOBS": "data",
+    "INDEX": "indexes",
+    "CONSTRAINT": "indexes",
+    "FK CONSTRAINT": "constraints",
+    "CHECK CONSTRAINT": "constraints",
+}
+BEFORE_DATA = 2
+
+
+def phase_of(desc: str, section: int) -> Phase:
+    """Return the phase of an object; `section` is the number in the table of contents."""
+    known = PHASE_OF_DESC.get(desc)
+    if known is not None:
+        return known
+    return "schema" if section == BEFORE_DATA else "rest"
 
 
 class Toc(Struct, frozen=True, kw_only=True):
@@ -82,7 +119,7 @@ class Toc(Struct, frozen=True, kw_only=True):
     database: str | None
     server_version: str | None
     dump_version: str | None
-    entries: tuple[TocEntry, ...]
+    entries: tuple[DumpEntry, ...]
 
 
 class _Truncated(Exception):
@@ -236,10 +273,10 @@ def _unknown_version(major: int, minor: int) -> ArchiveError:
     return ArchiveError(f"archive version {major}.{minor} is not supported: written by a pg_dump before 9.0", hint=None)
 
 
-def _read_entries(reader: _TocReader, toc: Toc, count: int) -> tuple[TocEntry, ...]:
+def _read_entries(reader: _TocReader, toc: Toc, count: int) -> tuple[DumpEntry, ...]:
     minor = toc.version[1]
     texts: dict[str, str] = {}
-    entries: list[TocEntry] = []
+    entries: list[DumpEntry] = []
     for _ in range(count):
         while True:
             begin = reader.position
@@ -255,11 +292,9 @@ def _read_entries(reader: _TocReader, toc: Toc, count: int) -> tuple[TocEntry, .
     return tuple(entries)
 
 
-def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]) -> TocEntry:
+def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]) -> DumpEntry:
     """Read one entry; `texts` stores one copy of each text that thousands of entries share."""
-    dump_id, dumper, table_oid, oid, tag, desc, section, copy, schema, owner = reader.read_fields(
-        _LAYOUT[min(max(minor, 13), 16)]
-    )
+    dump_id, _, _, oid, tag, desc, section, copy, schema, owner = reader.read_fields(_LAYOUT[min(max(minor, 13), 16)])
     needs = []
     while (need := reader.read_text()) is not None:
         needs.append(int(need))
@@ -270,20 +305,20 @@ def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]
         file = reader.read_text() or None
     if not isinstance(dump_id, int) or not isinstance(section, int):
         raise ValueError("not a number")  # impossible with these layouts
-    return TocEntry(
-        dump_id,
-        dumper != 0,
-        int(table_oid or 0),
-        int(oid or 0),
-        str(tag or ""),
-        _interned(texts, desc) or "",
-        section,
-        _interned(texts, schema),
-        _interned(texts, owner),
-        tuple(needs),
-        file,
-        offset,
-        _count_columns(copy) if isinstance(copy, str) else None,
+    desc = _interned(texts, desc) or ""
+    return DumpEntry(
+        dump_id=dump_id,
+        desc=desc,
+        phase=phase_of(desc, section),
+        section=section,
+        schema=_interned(texts, schema),
+        tag=str(tag or ""),
+        owner=_interned(texts, owner),
+        oid=int(oid or 0) or None,
+        file=file,
+        offset=offset,
+        columns=_count_columns(copy) if isinstance(copy, str) else None,
+        needs=tuple(needs),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dba_console.core.clock import SYSTEM, Clock
+from dba_console.jobs.archives.dump_plan import TableSize
 from dba_console.watch.probes.postgres.binary_results import Row
 from dba_console.watch.probes.postgres.connect import MonitorOptions, monitor_conninfo, parse_options
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
@@ -32,20 +33,12 @@ STATEMENT_S = 5.0
 _REGULAR_SLOT = "regular"
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogTable:
-    """A table or materialized view of the job's database."""
+class CatalogTable(TableSize, frozen=True, gc=False):
+    """A table or materialized view of the job's database, as last estimated (VACUUM, ANALYZE, an index build)."""
 
-    oid: int
-    schema: str
-    name: str
-    is_view: bool
+    is_view: bool = False
     """A materialized view: a dump does not read it, a restore refreshes it."""
-    bytes: int
-    """Pages of the table and its TOAST as last estimated (VACUUM, ANALYZE, an index build)."""
-    rows: float | None
-    """Last estimate; None if never estimated."""
-    inserted: int
+    inserted: int = 0
     """Rows inserted by ended transactions since the last statistics reset."""
 
 
@@ -166,9 +159,12 @@ def _for_database(conninfo: str, database: str) -> str:
 
 def _catalog_table(row: Row, codec: str) -> CatalogTable:
     oid, schema, name, kind, pages, toast_pages, rows, inserted, block = row
+    pages_with_toast = pages + toast_pages
     return CatalogTable(
-        oid, decode_name(schema, codec), decode_name(name, codec), kind == b"m", (pages + toast_pages) * block,
-        rows if rows > 0 or (rows == 0 and pages == 0 and inserted == 0) else None, inserted,
+        oid, decode_name(schema, codec), decode_name(name, codec),
+        size=pages_with_toast * block if pages_with_toast or not inserted else None,
+        rows=rows if rows > 0 or (rows == 0 and pages == 0 and inserted == 0) else None,
+        is_view=kind == b"m", inserted=inserted,
     )  # fmt: skip
 
 

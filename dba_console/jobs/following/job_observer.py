@@ -72,9 +72,9 @@ class JobObserver:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._programs = ProgramScanner()
-        self._matcher = SessionMatcher()
         self._pipelines = Pipelines()
         self._logs = StderrReader()
+        self._matcher = SessionMatcher(self._logs.has_keeper)
         self._tracked: dict[tuple[int, int], TrackedJob] = {}
 
     def observe(self, request: ObservationRequest) -> Observation:

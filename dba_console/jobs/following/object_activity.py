@@ -9,8 +9,9 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.statement_parser import DumpStatement, read_statement
+from dba_console.jobs.archives.toc import DumpEntry
 from dba_console.jobs.following.pipeline import InputFile
 from dba_console.watch.frames.connections import ACTIVE
 from dba_console.watch.frames.sessions import wait_text

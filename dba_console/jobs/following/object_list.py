@@ -12,15 +12,8 @@ from dba_console.core.errors import ConsoleError
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives import dump_plan
 from dba_console.jobs.archives.archive_file import open_archive
-from dba_console.jobs.archives.dump_plan import (
-    DumpEntry,
-    DumpPlan,
-    TableSize,
-    plan_from_tables,
-    read_list,
-    with_table_sizes,
-)
-from dba_console.jobs.archives.toc import ArchiveError
+from dba_console.jobs.archives.dump_plan import DumpPlan, plan_from_tables, read_list, with_table_sizes
+from dba_console.jobs.archives.toc import ArchiveError, DumpEntry
 from dba_console.jobs.following.database_catalog import CatalogAnswer, CatalogReader, CatalogTable
 from dba_console.jobs.following.object_activity import PlanIndex
 from dba_console.jobs.following.pipeline import DataFlow
@@ -219,7 +212,7 @@ class ObjectList:
         if self._archive is not None:
             self.pending = False
             bare = structs.replace(self._archive, entries=tuple(map(_unweighed, self._archive.entries)))
-            return self._set_plan(with_table_sizes(bare, {one.oid: _table(one) for one in tables}))
+            return self._set_plan(with_table_sizes(bare, {one.oid: one for one in tables}))
         if archive_path(self._program, observed.flow) is not None and self._program.arguments.format == "directory":
             return False  # pg_dump is still reading the catalog
         self.pending = False
@@ -233,9 +226,7 @@ class ObjectList:
             self._why = error.message
             return self._update_unknown()
         self.source = "the catalog"
-        return self._set_plan(
-            plan_from_tables([_table(one) for one in wanted], database=self._program.arguments.database)
-        )
+        return self._set_plan(plan_from_tables(wanted, database=self._program.arguments.database))
 
     def _read(self, observed: ObservedProgram) -> None:
         path = archive_path(self._program, observed.flow)
@@ -270,13 +261,6 @@ class ObjectList:
         if (unweighed := sum(entry.weight is None for entry in plan.entries if entry.phase == "data")) > 0:
             self.unknown.append(f"{unweighed} tables were never analyzed: their sizes are unknown")
         return True
-
-
-def _table(table: CatalogTable) -> TableSize:
-    known = table.bytes > 0 or not table.inserted
-    return TableSize(
-        oid=table.oid, schema=table.schema, name=table.name, size=table.bytes if known else None, rows=table.rows
-    )  # fmt: skip
 
 
 def _unweighed(entry: DumpEntry) -> DumpEntry:

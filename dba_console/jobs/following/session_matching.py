@@ -324,8 +324,12 @@ class SessionMatch:
 class SessionMatcher:
     """Matches sessions with programs, scan by scan. Not thread-safe."""
 
-    def __init__(self) -> None:
-        self._peers = SessionProcesses()
+    def __init__(self, has_keeper: Callable[[RunningProgram], bool] = lambda _: False) -> None:
+        """`has_keeper`: whether a keeper runs the program. A program of a run is connected to the run's server, on
+        whatever host that is."""
+        self._peers, self._has_keeper = SessionProcesses(), has_keeper
+        self._ahead_us = 0
+        """The server's clock minus ours; only of a server on another host."""
         self._scans = 0
         self._known: dict[tuple[int, int | None], _Key] = {}
 
@@ -336,6 +340,7 @@ class SessionMatcher:
         candidates = find_possible_jobs(
             request.sessions.rows, request.operations, application_names(request.sessions.rows)
         )
+        self._ahead_us = 0 if request.here else request.sessions.now_us - request.wall_us
         if request.here and programs:
             self._match_by_connection(rows, candidates, programs, matched)
         taken = set(matched.worker)
@@ -373,9 +378,15 @@ class SessionMatcher:
     def _match_by_name(self, left: list[Activity], programs: list[RunningProgram], matched: SessionMatch) -> None:
         """Assign a session if exactly one program fits by name and start time."""
         for row in left:
-            if row.client not in LOCAL or row.pid in matched.worker or row.backend_start is None:
+            if row.pid in matched.worker or row.backend_start is None:
                 continue
-            fitting = [one for one in programs if _name_matches(one, row) and self._can_own_session(one, row, matched)]
+            fitting = [
+                one
+                for one in programs
+                if _name_matches(one, row)
+                and (row.client in LOCAL or self._has_keeper(one))
+                and self._can_own_session(one, row, matched)
+            ]
             if len(fitting) == 1:
                 key = program_key(fitting[0])
                 matched.by_name.add(key)
@@ -389,7 +400,7 @@ class SessionMatcher:
         if program_key(program) in matched.sessions and program_key(program) not in matched.by_name:
             return False  # its connections are visible, and this is not one of them
         workers = program.arguments.jobs or 1
-        started = (row.backend_start or 0) - program.started_us
+        started = (row.backend_start or 0) - self._ahead_us - program.started_us
         return started + 1_000_000 >= 0 and (started < CONNECT_WITHIN_US or workers > 1 or program.kind == "pg_dumpall")
 
 

@@ -12,7 +12,7 @@ import os
 import posixpath
 import stat
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dba_console.core.clock import SYSTEM, Clock
@@ -216,6 +216,12 @@ class StderrReader:
             return NewMessages(unknown=f"the end of its messages cannot be read: {error.strerror or error}")
         return NewMessages()
 
+    def has_keeper(self, program: RunningProgram) -> bool:
+        """Check whether one of our keepers runs the program."""
+        return (program.pid, program.start_ticks) in self._tails or any(
+            self._keeper_directory(ancestor) is not None for ancestor in self._ancestors(program)
+        )
+
     def _forget_gone(self, keys: set[tuple[int, int]]) -> None:
         """Forget ended programs for which `read_last` was not called."""
         absent = (self._files.keys() | self._tails.keys()) - keys
@@ -285,16 +291,19 @@ class StderrReader:
     def _pipe_readers(self, program: RunningProgram, pipe: str) -> list[int]:
         """Return the readers of its messages: a keeper among its ancestors, else the processes at the pipe's end."""
         self._pipes.add(pipe)
-        ancestor, found = program.ppid, []
+        for ancestor in self._ancestors(program):
+            if self._keeper_directory(ancestor) is not None and self._has_pipe(ancestor, pipe):
+                return [ancestor]
+        return list(self._ends.find_holders(pipe, writing=False, owner=program.pid) or ())
+
+    def _ancestors(self, program: RunningProgram) -> Iterator[int]:
+        ancestor = program.ppid
         for _ in range(_ANCESTORS):
             above = read_stat(self._proc, ancestor)
             if above is None or ancestor <= 1:
-                break
-            if self._keeper_directory(ancestor) is not None and self._has_pipe(ancestor, pipe):
-                found.append(ancestor)
-                break
+                return
+            yield ancestor
             ancestor = above.parent
-        return found or list(self._ends.find_holders(pipe, writing=False, owner=program.pid) or ())
 
     def _has_pipe(self, pid: int, pipe: str) -> bool:
         try:

@@ -11,35 +11,31 @@ from msgspec import structs
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.jobs.archives.critical_path import CriticalObject, critical_objects
-from dba_console.jobs.archives.dump_plan import PHASES, DumpEntry, DumpPlan
+from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject
+from dba_console.jobs.archives.previous_run import RunPhase
 from dba_console.jobs.archives.program_messages import WORKER_DIED
 from dba_console.jobs.archives.progress_forecast import PhaseForecast
+from dba_console.jobs.archives.toc import PHASES, DumpEntry
 from dba_console.jobs.following.dump_progress import DumpProgress
 from dba_console.jobs.following.job_detection import ObservationRequest
-from dba_console.jobs.following.job_estimate import JobEstimator, comparable_runs
+from dba_console.jobs.following.job_estimate import (
+    DiskSpace,
+    GrowthRate,
+    JobEstimator,
+    RestoreSpaceEstimate,
+    comparable_runs,
+    database_directory,
+    estimate_dump_bytes,
+    read_disk_space,
+)
 from dba_console.jobs.following.object_activity import ObjectActivity
 from dba_console.jobs.following.pipeline import DataFlow
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram, program_key
 from dba_console.jobs.following.stderr_reader import NewMessages
-from dba_console.jobs.following.target_disk import (
-    DiskSpace,
-    GrowthRate,
-    RestoreSpaceEstimate,
-    database_directory,
-    estimate_dump_bytes,
-    read_disk_space,
-)
-from dba_console.jobs.history.past_runs import (
-    MAX_ERROR_LENGTH,
-    JobRun,
-    RunFacts,
-    RunPhase,
-    comparable_job_runs,
-    typical_s,
-)
+from dba_console.jobs.history.past_runs import MAX_ERROR_LENGTH, JobRun, RunFacts, comparable_job_runs, typical_s
 from dba_console.keeper.command_status import wait
 from dba_console.watch.frames.job_sessions import ClientProgram, job_phase_of
 from dba_console.watch.samples.jobs import OBJECTS_LISTED, JobKey, JobNow, ObjectNow, PhaseNow

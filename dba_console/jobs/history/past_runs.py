@@ -12,6 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
+from dba_console.jobs.archives.previous_run import Amount, RunPhase, Seconds
 from dba_console.watch.samples.jobs import JobKey
 
 MAX_RUNS = 60
@@ -33,8 +34,6 @@ Moment = Annotated[int, Meta(ge=0, le=1 << 60)]
 """Microseconds since 1970; validated when read from a file."""
 
 
-Amount = Annotated[int, Meta(ge=0, le=1 << 62)]
-Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 MAX_ERROR_LENGTH = 300
 """Maximum characters of an error."""
 MAX_SOURCE_LENGTH = 63 * 4
@@ -42,18 +41,6 @@ MAX_SOURCE_LENGTH = 63 * 4
 MAX_VERSION_LENGTH = 40
 """Maximum characters of a version: it is read from a directory name."""
 MAX_PHASES = 16
-
-
-class RunPhase(Struct, array_like=True, frozen=True, gc=False):
-    """The duration of one phase of a run. With -j phases overlap: the sum of wall times may exceed the run's."""
-
-    name: Annotated[str, Meta(max_length=40)]
-    wall_s: Seconds
-    """From the start of its first object to the end of its last one."""
-    busy_s: Seconds
-    """Sum over all its objects."""
-    bytes: Amount | None = None
-    """Total weight of its objects."""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):

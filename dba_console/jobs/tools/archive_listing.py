@@ -14,8 +14,8 @@ from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes
 from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.jobs.archives.critical_path import critical_path
-from dba_console.jobs.archives.dump_plan import PHASES, DumpEntry, DumpPlan
-from dba_console.jobs.archives.toc import ArchiveError
+from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.toc import PHASES, ArchiveError, DumpEntry
 
 # Compare the files of a directory dump with its toc.dat and its lists of large objects.
 #

@@ -21,7 +21,8 @@ from dba_console.actions.deadline_connection import DeadlineConnection
 from dba_console.core.errors import ConnectError, ConsoleError, Unsupported, UsageError
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.archive_file import open_archive
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.toc import DumpEntry
 from dba_console.jobs.tools.server_connection import client_environment, error_message, find_program, open_connection
 
 # The foreign keys of an archive as SQL, each in two steps: add NOT VALID, then VALIDATE.
@@ -132,6 +133,8 @@ _HINT = "restore them with pg_restore, without a list"
 
 Report = Callable[[str], None]
 APPLICATION = "pg_restore: keys"
+NAMES_SHOWN = 3
+"""Maximum running keys named in a line of progress."""
 _SETTINGS = {
     "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0", "search_path": "",
     "row_security": "off", "jit": "off",
@@ -170,6 +173,7 @@ def create_keys(archive: Path, conninfo: str, jobs: int, *, bindir: str | None, 
     work = _KeyCreation(conninfo, report)
     if keys:
         with work.session() as session:
+            work.keys = len(keys)
             waiting = [key for key in keys if work.add_key(session, key)]
             work.validate([key for key in waiting if key.validate is not None], max(1, jobs))
     errors = work.errors + _restore_dependents(program, archive, plan, conninfo, report)
@@ -186,7 +190,9 @@ class _KeyCreation:
         self._sessions: list[DeadlineConnection] = []
         self._fatal_error: BaseException | None = None
         self._stopping = False
-        self.errors = self.valid = self.there = 0
+        self._running: dict[int, str] = {}
+        """Keys being validated, by dump id."""
+        self.errors = self.valid = self.there = self.ended = self.keys = 0
 
     def session(self) -> DeadlineConnection:
         return open_connection(self._conninfo, APPLICATION)
@@ -265,11 +271,15 @@ class _KeyCreation:
     def _validate_key(self, session: DeadlineConnection, key: ForeignKey, sql: str) -> None:
         """Validate a key, and report start and end."""
         item = f"item {key.entry.dump_id} {key.entry.desc} {clean(key.entry.tag)}"
-        self._report_line(f"launching {item}")
+        with self._condition:
+            self._running[key.entry.dump_id] = clean(key.name)
+            self._report_with_progress(f"launching {item}")
         good = self._try_execute(session, key, sql)
         with self._condition:
             self.valid += good
-            self._report(f"pg_restore: finished {item}")  # like pg_restore, also after a failure
+            self.ended += 1
+            del self._running[key.entry.dump_id]
+            self._report_with_progress(f"finished {item}")  # like pg_restore, also after a failure
 
     def _try_execute(self, session: DeadlineConnection, key: ForeignKey, sql: str) -> bool:
         try:
@@ -299,9 +309,12 @@ class _KeyCreation:
             for line in lines:
                 self._report(f"pg_restore: {line}")
 
-    def _report_line(self, text: str) -> None:
-        with self._condition:
-            self._report(f"pg_restore: {text}")
+    def _report_with_progress(self, text: str) -> None:
+        self._report(f"pg_restore: {text}")
+        names = list(self._running.values())
+        more = [f"{len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else []
+        running = f"; running: {', '.join([*names[:NAMES_SHOWN], *more])}" if names else ""
+        self._report(f"dba-console: {self.there + self.ended} of {self.keys} foreign keys are done{running}")
 
 
 @contextmanager

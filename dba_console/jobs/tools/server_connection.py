@@ -23,6 +23,7 @@ from dba_console.actions.statement_results import StatementFailed
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConnectError, ConsoleError, Unsupported
 from dba_console.core.sanitize import clean
+from dba_console.jobs.archives.dump_plan import TableSize
 from dba_console.runbooks.command_environment import server_environment
 
 CONNECT_S = 10
@@ -169,22 +170,17 @@ MAX_PATTERNS = 200
 """Maximum number of tables passed to pg_dump by name."""
 
 
-class DumpTable(NamedTuple):
+class DumpTable(TableSize, frozen=True, gc=False):
     """A table whose rows are dumped."""
 
-    oid: int
-    schema: str
-    name: str
-    rows: float | None
-    """The server's last estimate; None if there was never one."""
-    size: int
+    size: int = 0
     """Bytes of its pages including TOAST; without indexes, which are not dumped."""
 
     @property
     def pattern(self) -> str:
         """The name as a pattern for pg_dump -t, quoted so that no character is special.
 
-        >>> DumpTable(1, 'a"b', "c.*", None, 0).pattern
+        >>> DumpTable(1, 'a"b', "c.*").pattern
         '"a""b"."c.*"'
         """
         return ".".join('"' + part.replace('"', '""') + '"' for part in (self.schema, self.name))
@@ -211,7 +207,7 @@ def choose_tables(tables: Sequence[DumpTable], share: float, biggest: int) -> li
 
     `tables` are sorted by size; `share` is of all bytes, 0 to 1. More than MAX_PATTERNS only if all are chosen.
 
-    >>> ts = [DumpTable(n, "s", str(n), None, 100 - n) for n in range(100)]
+    >>> ts = [DumpTable(n, "s", str(n), 100 - n) for n in range(100)]
     >>> [t.oid for t in choose_tables(ts, 0.15, 4)], len(choose_tables(ts, 1.0, 4))
     ([0, 1, 2, 3, 10, 24, 38, 52, 65, 79, 93], 100)
     """

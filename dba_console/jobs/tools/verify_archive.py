@@ -26,7 +26,8 @@ from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.errors import ConsoleError, Unsupported
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.archive_file import open_archive
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.toc import DumpEntry
 from dba_console.jobs.tools.archive_listing import (
     DirectoryFiles,
     check_directory,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.agent.job_service import EVERY_US, OBSERVATION_TIMEOUT_US, ObserverLane
+from dba_console.agent.job_service import EVERY_US, OBSERVATION_TIMEOUT_US, Observe, ObserverLane
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.jobs.following.job_detection import Observation, ObservationRequest
 from dba_console.watch.samples.jobs import JobNow, JobsNow
@@ -47,9 +47,9 @@ class World:
         self.made = 0
         self.looking = ObserverLane(self.clock, self._make)
 
-    def _make(self, clock: Clock) -> Eye:
+    def _make(self, clock: Clock) -> Observe:
         self.made += 1
-        return self.eye
+        return self.eye.observe
 
     def tick(self, *, wanted: bool = True) -> Observation | None:
         return self.looking.tick(lambda: QUESTION, wanted=wanted)

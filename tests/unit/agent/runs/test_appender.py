@@ -6,11 +6,11 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from dba_console.agent.runs.commands import Appender
+from dba_console.keeper.command_status import StampedLine
 from dba_console.recording.backlog import LINES, Backlog
 from dba_console.recording.journal import LogLine
 from dba_console.recording.run_records import TextMask
@@ -20,14 +20,8 @@ from tests.build import NOW_US
 from tests.unit.recording.recordings import recorder
 
 
-class Arrived(NamedTuple):
-    wall_us: int
-    stream: str
-    text: str
-
-
-def arrived(count: int, first: int = 0) -> list[Arrived]:
-    return [Arrived(NOW_US + n, "o", f"line {n}") for n in range(first, first + count)]
+def arrived(count: int, first: int = 0) -> list[StampedLine]:
+    return [StampedLine(NOW_US + n, "o", f"line {n}") for n in range(first, first + count)]
 
 
 class Kept:
@@ -45,7 +39,7 @@ class Kept:
 def test_lines_reach_the_log_and_the_view_between_the_events_of_their_time(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     append = Appender(made.put_lines, "PGRESTORE", run="r", block="load/run", execution=1)
-    append.feed([Arrived(NOW_US, "o", "ALTER TABLE"), Arrived(NOW_US, "e", "warn\x1b[2J password=hunter2")])
+    append.feed([StampedLine(NOW_US, "o", "ALTER TABLE"), StampedLine(NOW_US, "e", "warn\x1b[2J password=hunter2")])
     append.close()
     assert made.flush()
     made.put_event(Event(wall_us=NOW_US + 5_000_000, kind="note", text="after"))
@@ -91,7 +85,7 @@ def test_what_is_no_flood_is_kept_whole(count: int) -> None:
 def test_a_secret_is_masked_before_it_is_kept() -> None:
     kept = Kept()
     append = Appender(kept.put, "T", mask=TextMask(("s3cr3t",)))
-    append.feed([Arrived(1, "o", "it is s3cr3t")])
+    append.feed([StampedLine(1, "o", "it is s3cr3t")])
     assert kept.texts == ["it is ********"]
 
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dba_console.agent.runs import message_progress as course_module
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.agent.runs.commands import AttachedCommand, outcome_of
-from dba_console.agent.runs.dump_messages import DumpMessages, make_dump_messages
-from dba_console.agent.runs.message_progress import MessageProgress
+from dba_console.agent.runs.dump_messages import (
+    DumpMessages,
+    apply_messages,
+    make_dump_messages,
+    observed_progress,
+    progress_table,
+    progress_values,
+)
 from dba_console.core.clock import SYSTEM
+from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.keeper.command_status import ExitRecord, StampedLine
 from dba_console.keeper.launch import CommandSpec
 from dba_console.recording.plan import Block
 from dba_console.runbooks.requests import Outcome
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from tests.clocks import HeldClock
 from tests.unit.jobs.archives.made_archives import MB, plan_of_sizes
 
@@ -35,17 +45,24 @@ IGNORED = "pg_restore: warning: errors ignored on restore: 2"
 LOST = "pg_restore: error: connection to server was lost"
 
 
-def read(text: str, ended: ExitRecord, program: str = "pg_restore") -> Outcome:
-    reading = DumpMessages(program, None, 2, SYSTEM)
+def made(directory: Path, program: str = "pg_restore", archive: str | None = None) -> DumpMessages:
+    return DumpMessages(directory, program, archive, 2, SYSTEM)
+
+
+def read(
+    directory: Path, text: str, ended: ExitRecord, program: str = "pg_restore", archive: str | None = None
+) -> Outcome:
+    lines = [f"{1_000_000 * at} e {line}\n" for at, line in enumerate(text.splitlines(), 1)]
+    (directory / "out.log").write_text("".join(lines))
+    messages = made(directory, program, archive)
     try:
-        reading.feed([StampedLine(1_000_000 * at, "e", line) for at, line in enumerate(text.splitlines(), 1)])
-        return reading.ended(outcome_of(ended, (0, 1)), 20_000_000)
+        return messages.outcome(outcome_of(ended, (0, 1)), 20_000_000)
     finally:
-        reading.close()
+        messages.close()
 
 
-def test_errors_that_were_ignored_are_an_end_with_errors_each_with_its_object() -> None:
-    outcome = read(RESTORED + IGNORED, ExitRecord(code=1, wall_s=12.0))
+def test_errors_that_were_ignored_are_an_end_with_errors_each_with_its_object(tmp_path: Path) -> None:
+    outcome = read(tmp_path, RESTORED + IGNORED, ExitRecord(code=1, wall_s=12.0))
     assert outcome.state == "ok" and outcome.values["errors"] == 1
     assert "exit 1: 1 error: FK CONSTRAINT" in outcome.text and "orphans_id_fkey" in outcome.text
     assert outcome.values["data_s"] == 1.0 and outcome.values["wall_s"] == 12.0
@@ -54,7 +71,7 @@ def test_errors_that_were_ignored_are_an_end_with_errors_each_with_its_object() 
 
 
 def test_the_durations_are_told_by_phase_and_object_and_its_errors_with_theirs() -> None:
-    progress = MessageProgress(plan_of_sizes([4 * MB, 2 * MB]), "pg_restore", 2)
+    progress = ObjectProgress(plan_of_sizes([4 * MB, 2 * MB]), "pg_restore", 2)
     lines = (
         "pg_restore: launching item 1000 TABLE DATA t0",
         "pg_restore: launching item 1001 TABLE DATA t1",
@@ -62,9 +79,9 @@ def test_the_durations_are_told_by_phase_and_object_and_its_errors_with_theirs()
         "pg_restore: error: \x1b[31mbad",
     )
     for second, line in enumerate(lines):
-        progress.see(2_000_000 * (second + 1), line, "e")
-    progress.ended(10_000_000, 1)
-    found = progress.table()
+        progress.add_line(2_000_000 * (second + 1), line)
+    progress.program_ended(10_000_000, 1)
+    found = progress_table(progress)
     assert found is not None and found.rows == (
         ("phase", "data", "8.0s", "10s", "2, 1 failed", "6.0 MB", "768 kB/s"),
         ("phase", "indexes", "?", "0.0s", "6", "", ""),
@@ -74,90 +91,78 @@ def test_the_durations_are_told_by_phase_and_object_and_its_errors_with_theirs()
         ("longest", "TABLE DATA public.t0", "4.0s", "", "", "4.0 MB", "1.0 MB/s"),
         ("error", "TABLE DATA public.t1: ␛[31mbad", "", "", "", "", ""),
     )
-    values = progress.values()
+    values = progress_values(progress)
     assert (values["objects"], values["wall_s"], values["data_s"], values["data_busy_s"]) == (1, 8.0, 8.0, 10.0)
     assert (values["indexes_s"], values["schema_s"]) == (None, 0.0)
 
 
-def test_an_exit_of_one_without_that_word_is_a_failure() -> None:
-    outcome = read(RESTORED + LOST, ExitRecord(code=1))
+def test_an_exit_of_one_without_that_word_is_a_failure(tmp_path: Path) -> None:
+    outcome = read(tmp_path, RESTORED + LOST, ExitRecord(code=1))
     assert outcome.state == "failed" and "connection to server was lost" in outcome.text
-    assert read("", ExitRecord(code=1)).state == "failed"
-    assert read("", ExitRecord(code=0)).state == "ok"
+    assert read(tmp_path, "", ExitRecord(code=1)).state == "failed"
+    assert read(tmp_path, "", ExitRecord(code=0)).state == "ok"
 
 
-def test_a_dump_that_fails_is_told_by_its_error_and_not_by_its_last_line() -> None:
+def test_a_dump_that_fails_is_told_by_its_error_and_not_by_its_last_line(tmp_path: Path) -> None:
     said = 'pg_dump: error: query failed: ERROR:  canceling statement\npg_dump: detail: Query was: LOCK TABLE "x"'
-    outcome = read(said, ExitRecord(code=2), "pg_dump")
+    outcome = read(tmp_path, said, ExitRecord(code=2), "pg_dump")
     assert outcome.state == "failed"
     assert outcome.text == "exit 2: 1 error: query failed: ERROR:  canceling statement"
 
 
-def test_how_far_it_is_is_told_while_it_runs() -> None:
-    reading = DumpMessages("pg_restore", None, 2, SYSTEM)
+def test_an_archive_that_cannot_be_read_takes_nothing_but_the_sizes(tmp_path: Path) -> None:
+    outcome = read(tmp_path, RESTORED + IGNORED, ExitRecord(code=1), archive=str(tmp_path / "nowhere"))
+    assert outcome.values["objects"] == 1
+
+
+def test_the_progress_is_what_is_observed_of_its_command() -> None:
+    frame = Frame()
+    assert observed_progress(None, "R") == observed_progress(frame, "R") == ""
+    objects = [ObjectRow(name=f"public.t{n}", what="TABLE DATA", phase="data", state="running", elapsed_s=9.0 + n)
+               for n in range(4)]  # fmt: skip
+    phase = PhaseRow(name="data", state="running", items=12, items_done=3)
+    row = ProgressRow(
+        kind="pg_restore", pid=7, run="R", scope="whole", pct=51.2, grade="estimated", eta_s=90.0,
+        eta_grade="estimated", phases=[phase], objects=objects, counts=JobCounts(running=5), errors=2,
+    )  # fmt: skip
+    frame.progress.operations = [ProgressRow(kind="pg_restore", pid=8, run="other", pct=1.0), row]
+    assert observed_progress(frame, "R") == (
+        "51 % (estimated), about 1m30s left (estimated); data 3 of 12; running: TABLE DATA public.t0 (9.0s), "
+        "TABLE DATA public.t1 (10s), TABLE DATA public.t2 (11s), 2 more; errors: 2"
+    )
+
+
+def test_the_progress_is_asked_for_once_a_second(tmp_path: Path) -> None:
+    clock, observed = HeldClock(), iter("12")
+    messages = DumpMessages(tmp_path, "pg_restore", None, 2, clock, lambda: next(observed))
     try:
-        assert reading.told() == ""
-        reading.feed([StampedLine(1_000_000 * at, "e", line) for at, line in enumerate(RESTORED.splitlines()[:3], 1)])
-        assert "running: TABLE DATA orphans" in reading.told()
+        assert [messages.progress(), messages.progress()] == ["1", "1"]
+        clock.advance(1)
+        assert messages.progress() == "2"
     finally:
-        reading.close()
+        messages.close()
 
 
-def test_the_share_of_the_panels_is_told_and_no_other_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, panels, shares = HeldClock(), [""], list[str | None]()
-
-    def told(course: MessageProgress, now_us: int, share: str | None = None) -> str:
-        shares.append(share)
-        return "told"
-
-    monkeypatch.setattr(MessageProgress, "told", told)
-    reading = DumpMessages("pg_restore", None, 2, clock, lambda: panels[0])
+def followed(
+    directory: Path, text: str, code: int, messages: DumpMessages | None = None
+) -> tuple[Outcome, list[StampedLine], ActionControl]:
+    """The end of a command that prints a text, and what was passed on of it."""
+    said, fed, controls = directory.with_name("said"), list[StampedLine](), ActionControl(SYSTEM, lambda: None)
+    said.write_text(text)
+    command = AttachedCommand(directory, SYSTEM, controls, fed.extend, (0, 1), messages)
+    argv = ("/bin/sh", "-c", f'cat "$1" >&2; exit {code}', "sh", str(said))
     try:
-        reading.feed([StampedLine(1_000_000 * at, "e", line) for at, line in enumerate(RESTORED.splitlines()[:3], 1)])
-        for seconds, seen in ((0, ""), (11, ""), (2, "51 % (estimated)"), (60, "")):
-            clock.advance(seconds)
-            panels[0] = seen
-            reading.told()
+        assert command.start(CommandSpec(argv=argv, directory=str(directory), tag="T", host="h")) is None
+        return command.follow(), fed, controls
     finally:
-        reading.close()
-    assert shares == ["", None, "51 % (estimated)", ""]
-
-
-def test_no_end_is_foretold_where_the_panels_tell_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    def foretold(*_: object, **__: object) -> None:
-        raise AssertionError("an end is foretold that nobody is told")
-
-    monkeypatch.setattr(course_module, "forecast", foretold)
-    reading = DumpMessages("pg_restore", None, 2, SYSTEM, lambda: "51 % (estimated)")
-    try:
-        reading.feed([StampedLine(1_000_000 * at, "e", line) for at, line in enumerate(RESTORED.splitlines()[:5], 1)])
-        assert reading.told().startswith("51 % (estimated); constraints 0 of 1; running: FK CONSTRAINT orphans ")
-    finally:
-        reading.close()
-
-
-def test_an_archive_that_cannot_be_read_takes_nothing_but_the_shares(tmp_path: Path) -> None:
-    reading = DumpMessages("pg_restore", str(tmp_path / "nowhere"), 2, SYSTEM)
-    try:
-        reading.feed([StampedLine(at, "e", line) for at, line in enumerate((RESTORED + IGNORED).splitlines(), 1)])
-        assert reading.ended(outcome_of(ExitRecord(code=1), (0, 1)), 99).values["objects"] == 1
-    finally:
-        reading.close()
+        command.close()
 
 
 def test_who_finds_a_command_again_reads_what_was_passed_on_before_too(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    said.write_text(RESTORED + IGNORED + "\n")
-    place, fed = tmp_path / "step.run.1", list[StampedLine]()
-    first = AttachedCommand(place, SYSTEM, ActionControl(SYSTEM, lambda: None), fed.extend, (0, 1))
-    spec = CommandSpec(
-        argv=("/bin/sh", "-c", 'cat "$1" >&2; exit 1', "sh", str(said)), directory=str(place), tag="T", host="h"
-    )
-    assert first.start(spec) is None
-    assert first.follow().state == "ok" and len(fed) >= len(RESTORED.splitlines())
-    first.close()
-    again = AttachedCommand(place, SYSTEM, ActionControl(SYSTEM, lambda: None), fed.extend, (0, 1),
-                       DumpMessages("pg_restore", None, 2, SYSTEM))  # fmt: skip
+    place = tmp_path / "step.run.1"
+    outcome, fed, controls = followed(place, RESTORED + IGNORED + "\n", 1)
+    assert outcome.state == "ok" and len(fed) >= len(RESTORED.splitlines())
+    again = AttachedCommand(place, SYSTEM, controls, fed.extend, (0, 1), made(place))
     before = len(fed)
     outcome = again.settle()
     again.close()
@@ -165,12 +170,66 @@ def test_who_finds_a_command_again_reads_what_was_passed_on_before_too(tmp_path:
     assert len(fed) == before, "told twice"
 
 
-def test_archive_and_jobs_may_be_what_an_earlier_command_printed_first() -> None:
+def test_archive_and_jobs_may_be_what_an_earlier_command_printed_first(tmp_path: Path) -> None:
     block = Block(id="s/run", kind="run", line=1, language="sh", body="x",
                   settings={"reads": "pg_dump", "archive": "%(place)s", "jobs": "%(chosen)s"})  # fmt: skip
     values = {"place": {"exit": 0, "first_line": "/backup/x"}, "chosen": {"first_line": "4"}}
-    reading = make_dump_messages(block, values, SYSTEM)
-    assert reading is not None
-    reading.close()
-    assert (reading.archive, reading.jobs) == ("/backup/x", 4)
-    assert make_dump_messages(Block(id="s/run", kind="run", line=1, language="sh", body="x"), {}, SYSTEM) is None
+    messages = make_dump_messages(tmp_path, block, values, SYSTEM)
+    messages.close()
+    assert (messages.archive, messages.jobs) == ("/backup/x", 4)
+
+
+# An error in reading costs what the messages tell: the command is attended to its end all the same.
+
+SAID = "pg_restore: launching item 1 TABLE DATA t\npg_restore: finished item 1 TABLE DATA t\n"
+
+
+def failing(*_: Any) -> str:
+    raise ValueError("no such sign: \x1b[2J hostile")
+
+
+class Failing(DumpMessages):
+    """Fails when the messages are read."""
+
+    _read_messages: Callable[..., Any] = failing
+
+
+def test_a_progress_that_cannot_be_told_takes_nothing_else(tmp_path: Path) -> None:
+    place = tmp_path / "step.run.1"
+    outcome, _, controls = followed(place, SAID, 0, DumpMessages(place, "pg_restore", None, 2, SYSTEM, failing))
+    assert outcome.state == "ok" and outcome.values["objects"] == 1 and outcome.text == "exit 0"
+    assert "unknown: internal error" in controls.progress and "\x1b" not in controls.progress
+
+
+def test_the_command_goes_on_to_its_end_and_what_it_prints_is_passed_on(tmp_path: Path) -> None:
+    place = tmp_path / "step.run.1"
+    outcome, fed, _ = followed(place, SAID, 0, Failing(place, "pg_restore", None, 2, SYSTEM))
+    assert outcome.state == "ok" and outcome.values["exit"] == 0
+    assert [line.text for line in fed if line.stream == "e"] == SAID.splitlines()
+    assert outcome.text.startswith("exit 0; its messages were not read to the end: internal error")
+    assert "ValueError: no such sign" in outcome.text and "(test_dump_messages.py:" in outcome.text
+    assert "\x1b" not in outcome.text
+    assert outcome.values["errors"] == 0, "pg_restore ends with 0 only where there were none"
+    assert outcome.values["data_s"] is None and outcome.values["objects"] is None
+    assert outcome.values["wall_s"] == outcome.values["seconds"]
+
+
+@pytest.mark.parametrize(("program", "code", "state"), [("psql", 0, "ok"), ("pg_restore", 1, "failed")])
+def test_errors_nobody_has_counted_are_unknown_and_no_success(
+    tmp_path: Path, program: str, code: int, state: str
+) -> None:
+    messages = Failing(tmp_path, program, None, 2, SYSTEM)
+    try:
+        outcome = messages.outcome(outcome_of(ExitRecord(code=code), (0, 1)), 1)
+    finally:
+        messages.close()
+    assert outcome.state == state and outcome.values["errors"] is None
+    assert ("unknown whether it finished" in outcome.text) is (state == "failed")
+
+
+@pytest.mark.parametrize(("program", "errors"), [("psql", None), ("pg_restore", 0)])
+def test_lost_lines_may_have_had_errors(program: str, errors: int | None) -> None:
+    progress = ObjectProgress(None, program)
+    progress.program_ended(1, 0)
+    outcome = apply_messages(outcome_of(ExitRecord(code=0), (0,)), progress, lost_lines=3)
+    assert outcome.values["errors"] == errors and ("3 lines of its messages" in outcome.text) is (errors is None)

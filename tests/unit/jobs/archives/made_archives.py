@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan, Phase
+from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.progress_forecast import ForecastState, PreviousRun, ProgressForecast, forecast
+from dba_console.jobs.archives.previous_run import PreviousRun
+from dba_console.jobs.archives.progress_forecast import ForecastState, ProgressForecast, forecast
+from dba_console.jobs.archives.toc import DumpEntry, Phase
 
 MB = 1 << 20
 BEGIN_US = 1_800_000_000_000_000

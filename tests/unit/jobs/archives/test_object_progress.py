@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
+from dba_console.jobs.archives.toc import DumpEntry
 from tests.unit.jobs.archives.made_archives import MB, at, plan_of_sizes
 
 PLAN = plan_of_sizes([4 * MB, 2 * MB])

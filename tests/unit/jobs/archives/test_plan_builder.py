@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dba_console.jobs.archives.dump_plan import (
-    DumpEntry,
-    DumpPlan,
-    TableSize,
-    plan_from_tables,
-    plan_from_toc,
-    with_table_sizes,
-)
-from dba_console.jobs.archives.toc import read_toc
+from dba_console.jobs.archives.dump_plan import DumpPlan, TableSize, plan_from_tables, plan_from_toc, with_table_sizes
+from dba_console.jobs.archives.toc import DumpEntry, read_toc
 from tests.unit.jobs.archives.made_archives import archive, entry
 
 

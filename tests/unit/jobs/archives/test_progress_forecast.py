@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.jobs.archives.critical_path import CostModel
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan
+from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.progress_forecast import ForecastState, PreviousPhase, PreviousRun, forecast
+from dba_console.jobs.archives.previous_run import PreviousRun, RunPhase
+from dba_console.jobs.archives.progress_forecast import ForecastState, forecast
+from dba_console.jobs.archives.toc import DumpEntry
 from tests.unit.jobs.archives.made_archives import MB, Restore, Run, Truth, at, plan_of_sizes
 
 EQUAL = [200 * MB] * 10
@@ -55,7 +57,7 @@ def test_without_any_sight_of_the_rows_the_messages_suffice() -> None:
 
 def test_the_run_before_tells_what_indexes_and_keys_will_take() -> None:
     first = Restore(plan_of_sizes(UNEVEN), 2, seed=1).run()
-    told = [PreviousPhase(name=one.name, wall_s=one.wall_s or 0.0, busy_s=one.busy_s) for one in first.ledger.phases(0)]
+    told = [RunPhase(one.name, one.wall_s or 0.0, one.busy_s) for one in first.ledger.phases(0)]
     again = Restore(plan_of_sizes(UNEVEN), 2, seed=2).run(before=PreviousRun(wall_s=first.seconds, phases=tuple(told)))
     held(again)
     assert len(again.errors()) == len(again.second_half())

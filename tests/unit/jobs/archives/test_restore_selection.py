@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan, read_list, select_entries
+from dba_console.jobs.archives.dump_plan import DumpPlan, read_list, select_entries
 from dba_console.jobs.archives.statement_parser import read_statement
+from dba_console.jobs.archives.toc import DumpEntry
 
 PLAN = DumpPlan(
     entries=(

@@ -28,7 +28,7 @@ def test_every_version_that_is_known_is_read(minor: int) -> None:
         (1, "TABLE", 'odd "one"\nof two lines', (), None),
         (2, "TABLE DATA", 'odd "one"\nof two lines', (1,), "2.dat"),
     ]
-    assert [one.has_data for one in toc.entries] == [False, True]
+    assert [one.section for one in toc.entries] == [2, 3]
 
 
 def test_a_custom_archive_tells_where_data_begins_and_a_piped_one_does_not() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.jobs.archives.dump_plan import DumpEntry, DumpPlan, Phase
+from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.toc import DumpEntry, Phase
 
 MB = 1 << 20
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from dba_console.jobs.archives.previous_run import RunPhase
 from dba_console.jobs.following.job_estimate import (
+    GrowthRate,
+    RestoreConsumption,
     ScriptProgress,
     comparable_runs,
+    database_directory,
+    estimate_dump_bytes,
     estimate_script_progress,
     median_phases,
 )
-from dba_console.jobs.following.target_disk import GrowthRate, RestoreConsumption, estimate_dump_bytes
-from dba_console.jobs.history.past_runs import JobRun, RunPhase
+from dba_console.jobs.history.past_runs import JobRun
+from dba_console.watch.samples.postgres import Database
+from tests.readings import server
 
 NIGHTS = [
     JobRun(0, seconds, True, size_bytes=1000, phases=(RunPhase("data", seconds / 2, seconds, 1000),))
@@ -76,3 +84,25 @@ def test_a_rate_is_told_from_five_seconds_on_and_anew_for_a_new_file() -> None:
         growth.add(mono_us, amount)
         rates.append(growth.per_s)
     assert rates == [None, None, 100.0, None]
+
+
+def database(name: str, tablespace: str | None = None) -> Database:
+    return Database(1, name, "UTF8", -1, True, False, tablespace)
+
+
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        ({}, "/data"),
+        ({"tablespaces": {"fast": "/fast"}, "databases": [database("app")]}, "/data"),
+        ({"tablespaces": {"fast": "/fast"}, "databases": [database("app", "fast")]}, "/fast"),
+        ({"tablespaces": {"own": "pg_tblspc/7"}, "databases": [database("app", "own")]}, "/data/pg_tblspc/7"),
+        ({"tablespaces": {"fast": "/fast"}, "databases": [database("other")]}, None),
+        ({"tablespaces": {"fast": "/fast"}, "databases": [database("app", "newer")]}, None),
+        ({"data_directory": None}, None),
+    ],
+)
+def test_a_database_grows_in_its_tablespace_and_one_nobody_told_of_somewhere(
+    told: dict[str, Any], place: str | None
+) -> None:
+    assert database_directory(server(**{"data_directory": "/data", **told}), "app") == place

@@ -12,7 +12,11 @@ PACKAGE = Path(__file__).parents[4] / "dba_console" / "jobs"
 def test_what_follows_jobs_is_loaded_with_the_first_job() -> None:
     script = "import dba_console.agent.agent_process, sys; print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    at_start = {"job_detection"}
-    following = {path.stem for path in (PACKAGE / "following").glob("[a-z]*.py")} - at_start
-    late = ("dba_console.jobs.archives", *(f"dba_console.jobs.following.{name}" for name in following))
-    assert [name for name in done.stdout.splitlines() if name.startswith(late)] == []
+    at_start = {"job_detection", "previous_run"}
+    late = [
+        f"dba_console.jobs.{package}.{path.stem}"
+        for package in ("archives", "following")
+        for path in (PACKAGE / package).glob("[a-z]*.py")
+        if path.stem not in at_start
+    ]
+    assert set(done.stdout.splitlines()).isdisjoint(late)

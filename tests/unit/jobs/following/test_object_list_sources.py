@@ -21,7 +21,7 @@ from dba_console.jobs.following.running_programs import RunningProgram
 from tests.build import NOW_US
 from tests.unit.jobs.following.plans import restore_plan
 
-TABLES = [CatalogTable(n, schema, name, False, 8192, 1.0, 1) for n, (schema, name) in enumerate(
+TABLES = [CatalogTable(n, schema, name, 8192, 1.0, inserted=1) for n, (schema, name) in enumerate(
     [("public", "orders"), ("public", "lines"), ("sales", "orders")])]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import address_of
+from dba_console.jobs.archives.previous_run import RunPhase
 from dba_console.jobs.history.history_files import (
     IO_TIMEOUT_US,
     MAX_SERVERS,
@@ -25,15 +26,7 @@ from dba_console.jobs.history.history_files import (
     server_history_path,
 )
 from dba_console.jobs.history.job_history import MAX_JOBS, KeptHistory, KeptJob
-from dba_console.jobs.history.past_runs import (
-    MAX_ERROR_LENGTH,
-    MAX_PHASES,
-    MAX_RUNS,
-    JobRun,
-    RunFacts,
-    RunPhase,
-    make_run,
-)
+from dba_console.jobs.history.past_runs import MAX_ERROR_LENGTH, MAX_PHASES, MAX_RUNS, JobRun, RunFacts, make_run
 from tests.background import wait_until
 from tests.build import NOW_US
 from tests.clocks import HeldClock

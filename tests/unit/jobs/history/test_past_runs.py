@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from dba_console.core.decoding import convert
+from dba_console.jobs.archives.previous_run import RunPhase
 from dba_console.jobs.history.past_runs import (
     MAX_RUNS,
     JobRun,
     RunFacts,
-    RunPhase,
     intervals_s,
     limit_phases,
     longest_typical_s,

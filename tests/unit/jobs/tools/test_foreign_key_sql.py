@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.core.errors import Unsupported
-from dba_console.jobs.archives.dump_plan import DumpEntry
+from dba_console.jobs.archives.toc import DumpEntry
 from dba_console.jobs.tools.create_foreign_keys import (
     ForeignKey,
     decode_script,
