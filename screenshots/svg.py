@@ -12,7 +12,7 @@ from html import escape
 from rich.segment import Segment
 from rich.style import Style
 
-from dba_console.watch.panels.text_elements import width
+from dba_console.watch.panels.text_elements import text_width
 from screenshots.glyphs import HEIGHT, WIDTH, number, shape
 
 MARGIN = 14.0
@@ -38,7 +38,7 @@ def drawing(rows: Sequence[Sequence[Segment]], columns: int) -> str:
         for column, text, style in _placed(segments):
             colour, dim, bold, reverse = _attributes(style)
             if reverse:
-                backgrounds.append(_rectangle(column, row, width(text), colour))
+                backgrounds.append(_rectangle(column, row, text_width(text), colour))
                 colour = _BACKGROUND
             marks = f'fill="{colour}"' + (' opacity=".6"' if dim else "")
             for start, word in _words(text):
@@ -70,7 +70,7 @@ def _placed(segments: Sequence[Segment]) -> Iterator[tuple[int, str, Style]]:
         if control:
             continue
         yield column, text, style or Style.null()
-        column += width(text)
+        column += text_width(text)
 
 
 def _attributes(style: Style) -> tuple[str, bool, bool, bool]:
@@ -82,7 +82,7 @@ def _attributes(style: Style) -> tuple[str, bool, bool, bool]:
 def _words(text: str) -> Iterator[tuple[int, str]]:
     """Yield words with their first cells."""
     for found in _WORD.finditer(text):
-        yield width(text[: found.start()]), found[0]
+        yield text_width(text[: found.start()]), found[0]
 
 
 def _word(column: int, row: int, word: str, marks: str) -> str:

@@ -20,7 +20,7 @@ from dba_console.core.config import ClusterConfig, Config
 from dba_console.core.errors import ConsoleError, UsageError
 from dba_console.core.redact import redact
 from dba_console.core.target import Target, address_of
-from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 from dba_console.watch.samples.cluster import ClusterDetails, ClusterNow, NodeDetails, NodeNow, PoolerNow
 from dba_console.watch.samples.sample import PARTS, Part, make_part
@@ -50,9 +50,8 @@ class _PolledMember(Generic[State]):
     def __init__(self, make: Callable[[], NodePoll | PoolerPoll], clock: Clock) -> None:
         self._make, self._clock = make, clock
         self._poll: Any = make()
-        self.lane = Lane(f"cluster {self._poll.name}", clock)
-        self._pending: PendingCall[tuple[State, NodeDetails | None]] | None = None
-        self._started_us = 0
+        self._call: PolledCall[tuple[State, NodeDetails | None]] = PolledCall(f"cluster {self._poll.name}", clock)
+        self.lane = self._call.lane
         self._next_us = 0
         self._details_next_us = 0
         self._attempts = 0
@@ -63,29 +62,26 @@ class _PolledMember(Generic[State]):
 
     def is_idle(self, until_us: int) -> bool:
         """Return whether no poll is pending, at monotonic `until_us` at the latest."""
-        return self._pending is None or self._pending.ready(until_us)
+        return self._call.idle(until_us)
 
     def begin(self, now_us: int, every_us: int) -> None:
         """Start a poll if it is due and the last one is over."""
-        if self._pending is not None or now_us < self._next_us:
+        if self._call.pending or now_us < self._next_us:
             return
         poll, details = self._poll, now_us >= self._details_next_us
-        try:
-            self._pending = self.lane.start(lambda: poll.ask(details))
-        except LaneTimeout:
+        if self._call.start(lambda: poll.ask(details), now_us):
+            self._next_us = now_us + every_us
+        else:
             self._fail("several connection attempts hang; waiting for one to end", now_us)
-            return
-        self._started_us, self._next_us = now_us, now_us + every_us
 
     def collect(self, now_us: int) -> bool:
         """Return whether there is a new result."""
-        if self._pending is None:
+        if not self._call.pending:
             return False
-        if not self._pending.ready(self._started_us + ANSWER_WAIT_US):
+        if not self._call.ended(self._call.started_us + ANSWER_WAIT_US):
             return self._handle_late_answer(now_us)
-        pending, self._pending = self._pending, None
         try:
-            self.now, details = pending.result(0)
+            self.now, details = self._call.take()
         except ConnectFailed as error:
             schedule = (
                 NO_SLOT_DELAYS_S
@@ -112,7 +108,7 @@ class _PolledMember(Generic[State]):
 
     def close(self) -> None:
         """Close the connection; one that hangs ends with the process."""
-        if self._pending is None:
+        if not self._call.pending:
             try:
                 self.lane.call(self._poll.close, 1.0)
             except LaneTimeout:
@@ -120,14 +116,13 @@ class _PolledMember(Generic[State]):
         self.lane.close()
 
     def _handle_late_answer(self, now_us: int) -> bool:
-        waited_us = now_us - self._started_us
+        waited_us = now_us - self._call.started_us
         if waited_us < NO_ANSWER_US:
             return False
         if waited_us > ABANDONED_US:
-            self.lane.abandon()
-            self._pending, self._poll = None, self._make()
-            self._next_us = now_us
-        self._mark_unreachable(f"no answer for {waited_us // 1_000_000} s", self._started_us)
+            self._call.abandon()
+            self._poll, self._next_us = self._make(), now_us
+        self._mark_unreachable(f"no answer for {waited_us // 1_000_000} s", self._call.started_us)
         return True
 
     def _fail(self, why: str, now_us: int, schedule: tuple[float, ...] = RECONNECT_DELAYS_S) -> None:

@@ -22,7 +22,7 @@ from dba_console.watch.findings.finding_events import FindingMark
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Part, make_part
 
@@ -54,16 +54,14 @@ class AcknowledgementsFile:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path, self._clock = path, clock
-        self._lane = Lane("said", clock)
-        self._job: PendingCall[None] | None = None
-        self._begun_us = 0
+        self._write: PolledCall[None] = PolledCall("said", clock, WRITE_TIMEOUT_US)
         self._written: OperatorEntries = {}
         self._latest = self._writing = self._written
 
     def load(self) -> OperatorEntries:
         """Return the stored entries; empty if the file does not exist or cannot be read in time."""
         try:
-            return self._lane.call(lambda: load_entries(self._path), READ_S)
+            return self._write.lane.call(lambda: load_entries(self._path), READ_S)
         except LaneTimeout:
             return {}
 
@@ -74,28 +72,28 @@ class AcknowledgementsFile:
 
     def write_if_due(self) -> None:
         """Start or finish a write, without waiting."""
-        if self._job is not None:
-            if self._job.ready(0):
-                self._job, self._written = None, self._writing
-            elif self._clock.mono_us() - self._begun_us > WRITE_TIMEOUT_US:
-                self._lane.abandon()
-                self._job = None
-        words = self._latest
-        if self._job is None and words is not self._written:
+        if self._write.ended():
             try:
-                self._job = self._lane.start(lambda: save_entries(self._path, words))
+                self._write.take()
             except LaneTimeout:
-                return
-            self._writing, self._begun_us = words, self._clock.mono_us()
+                pass
+            else:
+                self._written = self._writing
+        words = self._latest
+        if (
+            not self._write.pending
+            and words is not self._written
+            and self._write.start(lambda: save_entries(self._path, words))
+        ):
+            self._writing = words
 
     def close(self) -> None:
         """Write the last entries; waits at most CLOSE_S for the disk."""
         until_us = self._clock.mono_us() + int(CLOSE_S * 1e6)
-        if self._job is None or self._job.ready(until_us):
+        if self._write.idle(until_us):
             self.write_if_due()
-        if self._job is not None:
-            self._job.ready(until_us)
-        self._lane.close()
+        self._write.idle(until_us)
+        self._write.close()
 
 
 def load_entries(path: Path) -> OperatorEntries:

@@ -7,13 +7,12 @@ empty, with a note that names the fix.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from dba_console.agent.server_service import ServerService
 from dba_console.core.clock import Clock
 from dba_console.core.target import Target, parse_conninfo
-from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.deadline_lane import PolledCall
 from dba_console.watch.probes.host.file_systems import HostContext, MountProbe
 from dba_console.watch.probes.host.postmasters import Postmaster, find_postmasters
 from dba_console.watch.probes.host.probe import HostProbe
@@ -101,8 +100,6 @@ def _is_reached_by(postmaster: Postmaster, host: str) -> bool:
     return here is not None and any(os.path.realpath(here) == os.path.realpath(one) for one in directories)
 
 
-T = TypeVar("T")
-
 HOST_PARTS = tuple(name for name in PARTS if name.startswith("host.") and name != "host.mounts")
 UNCONNECTED_PARTS = frozenset({"host.titles"})
 SEARCH_EVERY = 10
@@ -118,10 +115,8 @@ class HostService:
         """Directory of the recording; its file system is shown too."""
         self._probe = HostProbe(clock)
         self._mounts = MountProbe(clock)
-        self._lane = Lane("host", clock)
-        self._mount_lane = Lane("mounts", clock)
-        self._pending: PendingCall[list[Part]] | None = None
-        self._pending_mounts: PendingCall[Part] | None = None
+        self._parts_call: PolledCall[list[Part]] = PolledCall("host", clock)
+        self._mounts_call: PolledCall[Part] = PolledCall("mounts", clock)
         self._postmaster: Postmaster | None = None
         self._search_in = 0
         self._was_connected = False
@@ -129,7 +124,7 @@ class HostService:
     @property
     def stuck(self) -> list[str]:
         """Names of the probes that hang."""
-        own = [lane.name for lane in (self._lane, self._mount_lane) if lane.stuck]
+        own = [lane.name for lane in (self._parts_call.lane, self._mounts_call.lane) if lane.stuck]
         return own + list(self._probe.stuck) + list(self._mounts.stuck)
 
     @property
@@ -143,25 +138,23 @@ class HostService:
         wanted = [
             name for name in names if name in HOST_PARTS and (name not in UNCONNECTED_PARTS or not server.connected)
         ]
-        if self._pending is None:
-            self._pending = _start_in_lane(self._lane, lambda: self._probe.read(wanted, context))
-        if "host.mounts" in names and self._pending_mounts is None:
-            self._pending_mounts = _start_in_lane(self._mount_lane, lambda: self._mounts.read(context))
+        if not self._parts_call.pending:
+            self._parts_call.start(lambda: self._probe.read(wanted, context))
+        if "host.mounts" in names and not self._mounts_call.pending:
+            self._mounts_call.start(lambda: self._mounts.read(context))
 
     def finish(self, until_us: int) -> list[Part]:
         """Return the parts read by `until_us`."""
         parts: list[Part] = []
-        if self._pending is not None and self._pending.ready(until_us):
-            pending, self._pending = self._pending, None
-            parts += pending.result(until_us)
-        if self._pending_mounts is not None and self._pending_mounts.ready(until_us):
-            mounts, self._pending_mounts = self._pending_mounts, None
-            parts.append(mounts.result(until_us))
+        if self._parts_call.ended(until_us):
+            parts += self._parts_call.take()
+        if self._mounts_call.ended(until_us):
+            parts.append(self._mounts_call.take())
         return parts
 
     def close(self) -> None:
-        self._lane.close()
-        self._mount_lane.close()
+        self._parts_call.close()
+        self._mounts_call.close()
         self._mounts.close()
         self._probe.close()
 
@@ -226,11 +219,3 @@ class HostService:
 
 def _is_running(postmaster: Postmaster) -> bool:
     return os.path.exists(f"/proc/{postmaster.pid}")
-
-
-def _start_in_lane(lane: Lane, call: Callable[[], T]) -> PendingCall[T] | None:
-    """Return the pending call, None if the lane is full of calls that hang."""
-    try:
-        return lane.start(call)
-    except LaneTimeout:
-        return None

@@ -26,7 +26,7 @@ from dba_console.jobs.history.history_files import HistoryFile, HistoryServer
 from dba_console.jobs.history.job_history import JobHistory, KeptHistory, ReportedProgress
 from dba_console.jobs.history.past_runs import RunFacts, limit_phases
 from dba_console.watch.frames.job_sessions import ClientProgram, job_name
-from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.jobs import JobKey, Jobs
 from dba_console.watch.samples.postgres import Sessions
@@ -63,10 +63,8 @@ class ObserverLane:
 
     def __init__(self, clock: Clock, make_observer: Callable[[Clock], Observe] = _make_observer) -> None:
         self._clock, self._make = clock, make_observer
-        self._lane = Lane("programs", clock)
+        self._call: PolledCall[Observation] = PolledCall("programs", clock, OBSERVATION_TIMEOUT_US)
         self._observer: Observe | None = None
-        self._pending: PendingCall[Observation] | None = None
-        self._begun_us = 0
         self._next_us = 0
         self._soonest_us = 0
         """Earliest start of an observation requested at once."""
@@ -78,7 +76,7 @@ class ObserverLane:
 
     @property
     def stuck(self) -> int:
-        return self._lane.stuck
+        return self._call.stuck
 
     def request_soon(self) -> None:
         """Request an observation at once, because sessions of a job came or went."""
@@ -87,31 +85,28 @@ class ObserverLane:
     def tick(self, ask: Callable[[], ObservationRequest], *, wanted: bool) -> Observation | None:
         """Return the observation that ended, and start the next one if it is due and there may be jobs."""
         observation = self._collect()
-        if self._pending is None and (wanted or not self.idle):
+        if not self._call.pending and (wanted or not self.idle):
             self._begin(ask)
         return observation
 
     def close(self) -> None:
-        self._lane.close()
+        self._call.close()
 
     def _collect(self) -> Observation | None:
-        if self._pending is None:
+        if not self._call.ended():
             return None
-        now_us = self._clock.mono_us()
-        if not self._pending.ready(0):
-            if now_us - self._begun_us > OBSERVATION_TIMEOUT_US:
-                self._fail("does not end: a file system or one of the processes hangs")
-                self._lane.abandon()
-            return None
-        pending, self._pending = self._pending, None
         try:
-            observation = pending.result(0)
+            observation = self._call.take()
+        except LaneTimeout:
+            self._fail("does not end: a file system or one of the processes hangs")
+            return None
         except Exception as error:  # whatever the host holds: only the observation is lost
             self._fail(f"failed: {type(error).__name__}: {error}")
             return None
         self.error, self.idle = None, not observation.now.jobs
+        now_us = self._clock.mono_us()
         self._soonest_us = now_us + max(MIN_PAUSE_US, MIN_PAUSE_FACTOR * observation.took_us)
-        self._next_us = now_us + max(EVERY_US - (now_us - self._begun_us), PAUSE_FACTOR * observation.took_us)
+        self._next_us = now_us + max(EVERY_US - (now_us - self._call.started_us), PAUSE_FACTOR * observation.took_us)
         return observation
 
     def _begin(self, ask: Callable[[], ObservationRequest]) -> None:
@@ -119,12 +114,10 @@ class ObserverLane:
         if now_us < self._next_us and not (self._requested_soon and now_us >= self._soonest_us):
             return
         request = ask()
-        try:
-            self._pending = self._lane.start(lambda: self._observe(request))
-        except LaneTimeout:
+        if self._call.start(lambda: self._observe(request), now_us):
+            self._requested_soon = False
+        else:
             self._fail("does not end: its threads hang")
-            return
-        self._begun_us, self._requested_soon = now_us, False
 
     def _observe(self, request: ObservationRequest) -> Observation:
         if self._observer is None:
@@ -132,7 +125,7 @@ class ObserverLane:
         return self._observer(request)
 
     def _fail(self, why: str) -> None:
-        self._pending, self._observer = None, None
+        self._observer = None
         self._next_us = self._soonest_us = self._clock.mono_us() + 5 * EVERY_US
         self.error = f"the observation of dump and restore programs {why}"
 

@@ -15,7 +15,7 @@ from dba_console.core import paths
 from dba_console.core.clock import Clock
 from dba_console.core.redact import redact
 from dba_console.core.target import Target
-from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
 from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part, make_part
@@ -63,16 +63,15 @@ class PendingRevertService:
     def __init__(self, target: Target, server: ServerService, clock: Clock, directory: Path | None = None) -> None:
         self._target, self._server, self._clock = target, server, clock
         self._directory = directory or paths.state_dir() / DEBTS
-        self._lane = Lane(PART, clock)
-        self._job: PendingCall[PendingRevertCheck | None] | None = None
-        self._begun_us = self._read_us = self._sent_us = self._first_us = 0
+        self._call: PolledCall[PendingRevertCheck | None] = PolledCall(PART, clock, CHECK_TIMEOUT_US)
+        self._read_us = self._sent_us = self._first_us = 0
         self._reading: PendingRevertCheck | None = None
         self._events: list[Event] = []
         self.remove_reverted = False
 
     @property
     def stuck(self) -> int:
-        return self._lane.stuck
+        return self._call.stuck
 
     def tick(self) -> list[Part]:
         """Start a check if it is due; return the part if it is due or changed. The first call waits for the records,
@@ -80,12 +79,13 @@ class PendingRevertService:
         """
         now_us = self._clock.mono_us()
         changed = self._collect_check(now_us)
-        if self._job is None and (self._reading is None or now_us - self._begun_us >= CHECK_INTERVAL_US):
-            first = self._begun_us == 0
+        last_us = self._call.started_us
+        if not self._call.pending and (self._reading is None or now_us - last_us >= CHECK_INTERVAL_US):
+            first = last_us == 0
             self._start_check(now_us, asks=not first)
             changed = (first and self._collect_check(now_us, FIRST_US)) or changed
         if self._awaits_server_state(now_us):
-            if self._job is None and self._server.connected:
+            if not self._call.pending and self._server.connected:
                 self._start_check(now_us, asks=True)
                 changed = self._collect_check(now_us, FIRST_US) or changed
             if self.remove_reverted and self._awaits_server_state(now_us):
@@ -111,31 +111,23 @@ class PendingRevertService:
         return events
 
     def close(self) -> None:
-        self._lane.close()
+        self._call.close()
 
     def _start_check(self, now_us: int, *, asks: bool) -> None:
         last = self._reading
         due = last is None or now_us - self._read_us >= _recheck_after_us(last)
         fingerprint, known = None if last is None or due else last.fingerprint, self._server_facts()
         directory, target, remove_reverted = self._directory, self._target, self.remove_reverted
-        try:
-            self._job = self._lane.start(lambda: _check(directory, target, known, fingerprint, asks, remove_reverted))
-        except LaneTimeout:
-            return
-        self._begun_us = now_us
+        self._call.start(lambda: _check(directory, target, known, fingerprint, asks, remove_reverted), now_us)
 
     def _collect_check(self, now_us: int, wait_us: int = 0) -> bool:
         """Return whether there is a new result; a running check is awaited for `wait_us`."""
-        if self._job is None:
+        if not self._call.ended(now_us + wait_us):
             return False
-        if not self._job.ready(now_us + wait_us):
-            if now_us - self._begun_us > CHECK_TIMEOUT_US:
-                self._lane.abandon()
-                self._job = None
-            return False
-        job, self._job = self._job, None
         try:
-            found = job.result(0)
+            found = self._call.take()
+        except LaneTimeout:
+            return False
         except Exception as error:  # a disk or internal error: affects this part, not the tick
             found = PendingRevertCheck((), (), (), f"pending reverts cannot be read: {redact(str(error))}")
         if found is None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dba_console.core.clock import Clock
-from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.server_locality import Locality
@@ -114,9 +114,7 @@ class ServerService:
     def __init__(self, conninfo: str, options: MonitorOptions, clock: Clock, interval_s: float) -> None:
         self._conninfo, self._options, self._clock, self._interval_s = conninfo, options, clock, interval_s
         self._probe = PostgresProbe(conninfo, options, clock)
-        self._lane = Lane("postgres", clock)
-        self._pending: PendingCall[list[Part]] | None = None
-        self._pending_since = 0
+        self._call: PolledCall[list[Part]] = PolledCall("postgres", clock)
         self._late_ticks = 0
         self._tick = 0
         self._attempts = 0
@@ -145,11 +143,11 @@ class ServerService:
 
     def attempted(self, until_us: int) -> bool:
         """Return whether no connection attempt is pending, at monotonic `until_us` at the latest."""
-        return self.connected or self._pending is None or self._pending.ready(until_us)
+        return self.connected or self._call.idle(until_us)
 
     @property
     def stuck(self) -> int:
-        return self._lane.stuck
+        return self._call.stuck
 
     @property
     def backend_pid(self) -> int | None:
@@ -170,7 +168,7 @@ class ServerService:
         self._due_names.update(due_parts(PG_PARTS, self._tick, self._interval_s))
         self._tick += 1
         now = self._clock.mono_us()
-        if self._pending is not None or (self.outage is not None and now < self._next_attempt_us):
+        if self._call.pending or (self.outage is not None and now < self._next_attempt_us):
             return
         waiters = any(row.wait_event_type == "Lock" for row in self.sessions.rows) if self.sessions else True
         probe, names = self._probe, [name for name in PG_PARTS if name in self._due_names]
@@ -181,21 +179,19 @@ class ServerService:
             probe.connect()
             return probe.read(FIRST_PARTS, waiters=True)
 
-        try:
-            self._pending = self._lane.start(job)
-            self._pending_since, self._late_ticks = now, 0
-        except LaneTimeout:
+        if self._call.start(job, now):
+            self._late_ticks = 0
+        else:
             self._fail("silent", "several connections to the server hang; waiting for one to end")
 
     def finish(self, until_us: int) -> list[Part]:
         """Return the parts read by `until_us`, or empty parts with the reason."""
-        if self._pending is None:
+        if not self._call.pending:
             return self._empty_parts("error")
-        if not self._pending.ready(until_us):
+        if not self._call.ended(until_us):
             return self._late_parts()
-        pending, self._pending = self._pending, None
         try:
-            parts = pending.result(until_us)
+            parts = self._call.take()
         except ConnectFailed as error:
             self._fail(error.kind, failure_text(error), delays_after(error), error.limit)
             return self._empty_parts("error")
@@ -207,9 +203,9 @@ class ServerService:
 
     def close(self) -> None:
         """Close the connection. One that hangs is left to end with the process."""
-        if self._pending is None:
+        if not self._call.pending:
             try:
-                self._lane.call(self._probe.close, 1.0)
+                self._call.lane.call(self._probe.close, 1.0)
             except LaneTimeout:
                 pass
 
@@ -255,19 +251,19 @@ class ServerService:
 
     def _late_parts(self) -> list[Part]:
         now = self._clock.mono_us()
-        waited = (now - self._pending_since) / 1e6
+        waited = (now - self._call.started_us) / 1e6
         if waited > HARD_LIMIT_S:
             self._abandon()
         elif waited < self._interval_s:
             return []  # it may still arrive in the next tick; a slow answer is not an outage
         # Time of the query plus one microsecond per tick: an answer is read later than all of these, so it counts.
         self._late_ticks += 1
-        as_of_us = self._pending_since + self._late_ticks
+        as_of_us = self._call.started_us + self._late_ticks
         if not self._probe.connected:
             return self._connecting_parts(waited, as_of_us)
         if self.outage is None:
             self.outage = ConnectionOutage(
-                "silent", "the server does not answer on the open connection", self._pending_since
+                "silent", "the server does not answer on the open connection", self._call.started_us
             )
         silent_s = (now - self.outage.since_us) / 1e6
         return self._empty_parts("timeout", f"the server has not answered for {silent_s:.0f} s", as_of_us)
@@ -284,8 +280,7 @@ class ServerService:
     def _abandon(self) -> None:
         self._queries = self.counters()
         self._probe = PostgresProbe(self._conninfo, self._options, self._clock)
-        self._lane.abandon()
-        self._pending = None
+        self._call.abandon()
         self._fail("silent", "the server does not answer; its connection was abandoned")
 
     def _empty_parts(self, status: str, note: str | None = None, as_of_us: int | None = None) -> list[Part]:

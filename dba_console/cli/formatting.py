@@ -9,7 +9,7 @@ import msgspec
 
 from dba_console.cli.stdout import put
 from dba_console.core.sanitize import escape_json
-from dba_console.watch.panels.text_elements import clean, fit, width
+from dba_console.watch.panels.text_elements import clean, fit, text_width
 
 
 def print_json(value: Any) -> None:
@@ -26,7 +26,7 @@ def format_columns(head: Sequence[str], rows: Sequence[Sequence[str]], right: Se
     b22  10 kB
     """
     table = [list(head), *([clean(cell) for cell in row] for row in rows)]
-    widths = [max(width(row[index]) for row in table) for index in range(len(head))]
+    widths = [max(text_width(row[index]) for row in table) for index in range(len(head))]
     return "\n".join(
         "  ".join(fit(cell, widths[index], right=index in right) for index, cell in enumerate(row)).rstrip()
         for row in table

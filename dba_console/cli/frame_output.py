@@ -16,8 +16,7 @@ from dba_console.core.sanitize import escape_json
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.derive import derive
-from dba_console.watch.frames.model import PANELS as CONTRACT
-from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.model import PANEL_NAMES, Frame
 from dba_console.watch.panels.overview import show_json, show_text
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
@@ -81,7 +80,7 @@ def is_panel(name: str) -> bool:
 def require_json_panels(names: Sequence[str]) -> None:
     """Raise UsageError for a panel that has text but no fields in the JSON object."""
     for name in names:
-        if name not in (*CONTRACT, "findings"):
+        if name not in (*PANEL_NAMES, "findings"):
             raise UsageError(f"the panel {name!r} is not in the JSON object", hint="the console's cost is under `self`")
 
 

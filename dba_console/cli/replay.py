@@ -17,7 +17,7 @@ from dba_console.core.config import Config
 from dba_console.core.errors import ExitCode, SessionError, UsageError
 from dba_console.core.units import parse_duration
 from dba_console.recording.recording import Recording
-from dba_console.watch.frames.model import PANELS
+from dba_console.watch.frames.model import PANEL_NAMES
 
 app = new_app("Open the console on a recording.")
 
@@ -69,17 +69,17 @@ def split_arguments(words: Sequence[str]) -> tuple[str, list[str]]:
     >>> split_arguments(["last", "locks"]), split_arguments(["locks", "last"])
     (('last', ['locks']), ('last', ['locks']))
     """
-    names = [word for word in words if word not in PANELS]
+    names = [word for word in words if word not in PANEL_NAMES]
     if not names:
         raise UsageError("no session named", hint="dba-console session list shows them; `last` is the newest")
     if len(names) > 1:
-        close = difflib.get_close_matches(names[1], PANELS, n=1)
+        close = difflib.get_close_matches(names[1], PANEL_NAMES, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise UsageError(
             f"{names[1]!r} is not a panel, and the session is already {names[0]!r}",
-            hint=f"{meant}panels: {', '.join(PANELS)}; the overview (no panel) shows the findings",
+            hint=f"{meant}panels: {', '.join(PANEL_NAMES)}; the overview (no panel) shows the findings",
         )
-    return names[0], [word for word in words if word in PANELS]
+    return names[0], [word for word in words if word in PANEL_NAMES]
 
 
 def run_replay(

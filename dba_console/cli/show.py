@@ -28,7 +28,7 @@ from dba_console.core.config import Config
 from dba_console.core.errors import ExitCode, UsageError
 from dba_console.core.target import Target, looks_like_conninfo
 from dba_console.core.units import parse_duration
-from dba_console.watch.frames.model import PANELS, Frame
+from dba_console.watch.frames.model import PANEL_NAMES, Frame
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.console import AgentHealth
 
@@ -43,7 +43,9 @@ app = new_app("Print the panels as text or JSON.")
 def show(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PANEL… DSN", help=f"Any of {', '.join(PANELS)}; none: the overview. Last, the server."),
+        typer.Argument(
+            metavar="PANEL… DSN", help=f"Any of {', '.join(PANEL_NAMES)}; none: the overview. Last, the server."
+        ),
     ] = None,
     json: Json = False,
     every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Repeat, as in 5s.")] = None,
@@ -72,7 +74,7 @@ def split_arguments(words: Sequence[str], config: Config) -> tuple[list[str], st
     others = [word for word in words if not is_panel(word)]
     for word in others:
         if not looks_like_conninfo(word) and word not in config.targets:
-            raise _unknown_word_error(word, [*PANELS, *config.targets])
+            raise _unknown_word_error(word, [*PANEL_NAMES, *config.targets])
     if len(others) > 1:
         parts = all("=" in word for word in others)
         hint = f"quote a connection string of several parts: '{' '.join(others)}'" if parts else None
@@ -82,7 +84,7 @@ def split_arguments(words: Sequence[str], config: Config) -> tuple[list[str], st
 
 def _unknown_word_error(word: str, known: Sequence[str]) -> UsageError:
     close = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"panels: {', '.join(PANELS)}"
+    hint = f"did you mean {close[0]}?" if close else f"panels: {', '.join(PANEL_NAMES)}"
     return UsageError(f"{word!r} is neither a panel nor a target", hint=hint)
 
 

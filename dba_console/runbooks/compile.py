@@ -28,7 +28,7 @@ from dba_console.runbooks.parse import LONGEST, Document, Fence, Section, parse
 from dba_console.runbooks.preview_rows import bound_preview
 from dba_console.runbooks.problems import Problem, Problems, suggest
 from dba_console.runbooks.schema import ALIASES, RUNNABLE, STEP
-from dba_console.watch.frames.model import PANELS
+from dba_console.watch.frames.model import PANEL_NAMES
 
 # Resolve the names that blocks use: inputs, results of earlier blocks, fields, steps.
 
@@ -51,8 +51,8 @@ def resolve_names(plan: Plan, problems: Problems, lines: Mapping[str, int]) -> P
         undo = tuple(_block(plan, step, block, known, panels, problems) for block in step.undo)
         used.update(name for block in (*blocks, *undo) for name in block.uses)
         for panel in step.panels:
-            if panel not in PANELS:
-                problems.add(step.line, f"unknown panel {panel!r}", suggest(panel, PANELS))
+            if panel not in PANEL_NAMES:
+                problems.add(step.line, f"unknown panel {panel!r}", suggest(panel, PANEL_NAMES))
         steps.append(replace(step, blocks=blocks, undo=undo, panels=step.panels or tuple(panels)))
     for one in plan.inputs:
         if one.name not in used:

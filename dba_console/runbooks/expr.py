@@ -20,13 +20,13 @@ from simpleeval import InvalidExpression, SimpleEval
 
 from dba_console.core.units import human_duration
 from dba_console.runbooks.result_tables import format_value, replace_units
-from dba_console.watch.frames.model import PANELS, Frame
+from dba_console.watch.frames.model import PANEL_NAMES, Frame
 
 # Fields that an expression may name: those of the panels, as in `show --json`, and of the target.
 
 SPOKEN: dict[str, str] = {"self": "own"}
 """Name in `show --json` -> name in the frame, where they differ."""
-ROOTS: tuple[str, ...] = (*PANELS, "target", "self")
+ROOTS: tuple[str, ...] = (*PANEL_NAMES, "target", "self")
 KEYS: tuple[str, ...] = ("name", "path", "database", "application", "table", "kind", "pid", "node")
 """Columns that identify a row of a list, in this order: `disks.mounts["/var"]`, `replication.slots["old"]`."""
 

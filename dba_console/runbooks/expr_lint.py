@@ -10,7 +10,7 @@ from typing import Any, get_args
 from dba_console.runbooks.expr import FUNCTIONS, ROOTS, all_fields, fields_of, is_list, row_type, structs
 from dba_console.runbooks.problems import suggest
 from dba_console.runbooks.result_tables import replace_units, unknown_unit
-from dba_console.watch.frames.model import PANELS
+from dba_console.watch.frames.model import PANEL_NAMES
 
 _NODES = (
     ast.Expression, ast.Name, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute,
@@ -153,7 +153,7 @@ def _name(node: ast.Attribute | ast.Name | ast.Subscript, reading: ExpressionNam
         )
         reading.wrong.append((f"{dotted_name} is not a field, an input or a result", hint))
         return
-    if root in PANELS and root not in reading.panels:
+    if root in PANEL_NAMES and root not in reading.panels:
         reading.panels.append(root)
     if wrong := _unknown_part(parts):
         reading.wrong.append(wrong)

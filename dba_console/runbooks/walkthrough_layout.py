@@ -29,7 +29,17 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels.boxes import Box, draw_boxes
 from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import Line, Span, Style, clean, fit_line, line, line_width, wrap_lines
+from dba_console.watch.panels.text_elements import (
+    Line,
+    Span,
+    Style,
+    clean,
+    fit_line,
+    line,
+    line_width,
+    scrolled_lines,
+    wrap_lines,
+)
 
 Pane = Literal["step", "whole", "output", "steps"]
 """whole: the step alone over the full width, for wide rows."""
@@ -159,7 +169,7 @@ def _step(
 
 
 def _least_output(view: RunView, output: Sequence[OutputLine], options: ViewOptions, *, deciding: bool) -> int:
-    """Lines the output keeps beside a step that needs more: only its title while a question is to be read."""
+    """Return the lines of output kept beside a step that needs more: only its title while a question is open."""
     if not output or options.pane != "step" or deciding:
         return 0
     return 1 if view.question is not None else _OUTPUT_LEAST + 1
@@ -320,9 +330,7 @@ def _scrolled(lines: list[Line], top: int | None, rows_left: int, follow: int | 
     most = max(0, len(lines) - rows_left)
     first = _followed(len(lines), rows_left, follow) if top is None else top
     first = max(0, min(first, most))
-    shown = lines[first : first + max(0, rows_left)]
-    if shown and first < most:
-        shown[-1] = line(Span(f"… ↓ {len(lines) - first - rows_left + 1} more lines", "dim"))
+    shown = scrolled_lines(lines, first, rows_left, indent="")
     if first > 0 and rows_left >= _MIN_LINES_FOR_NOTICE:
         shown[0] = line(Span(f"… ↑ {first + 1} more lines", "dim"))
     return LaidOutLines(shown, first, most, max(1, rows_left - 1))
@@ -387,7 +395,7 @@ def _default_text(one: Input, value: object) -> str:
 def _input_lines(one: Input, given_value: str | None, finding_value: str | None, cells: int) -> list[Line]:
     value, missing = shown_value(one, given_value)
     if finding_value and not given_value:
-        value, missing = f"{finding_value} (from the finding; asked at the start)", False
+        value, missing = f"{finding_value} (from the finding; confirmed at the start)", False
     style: Style = "warn" if missing else ""
     head = line("  ", Span(clean(one.name), "key"), f" ({clean(one.type)}) ", Span(clean(value), style))
     choices = f"; one of {', '.join(one.choices)}" if one.choices else ""

@@ -23,6 +23,7 @@ from dba_console.runbooks.run_view import (
     WaitView,
     quote_for_typing,
 )
+from dba_console.watch.panels.charts import plot
 from dba_console.watch.panels.table_layout import drop_blank_columns, drop_spare_columns, table_lines
 from dba_console.watch.panels.text_elements import (
     Cell,
@@ -35,7 +36,7 @@ from dba_console.watch.panels.text_elements import (
     cut,
     line,
     line_width,
-    width,
+    text_width,
     wrap,
     wrap_line,
 )
@@ -90,7 +91,6 @@ _ANSWER_HINTS = re.compile(r"(?i)\btype [`\"]")
 """Matches a question whose own text says what to type. The text of a failure may contain a server message such as `type
 "x" does not exist`."""
 _NUMBER = re.compile(r"[-+−~]?[\d.,]+( ?[a-zA-Zµ%/]+)?|\?|")
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _UNTITLED = {"choose": "decision", "manual": "manual step", "action": "action", "confirm": "confirmation"}
 """Default titles of blocks, where the kind is not a good one."""
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[-+]\d\d(:?\d\d)?)")
@@ -181,8 +181,8 @@ def answer_letters(question: Question) -> dict[str, str]:
 
 
 _LETTER_KINDS = ("choose", "failed", "settle")
-"""Kinds whose options one letter chooses, if they need no reason. What reverts steps or goes on without a journal is
-typed as a word.
+"""Kinds of questions whose options can be chosen by one letter, unless they need a reason. Answers that revert steps or
+continue without a journal are typed as words.
 """
 
 
@@ -285,14 +285,11 @@ def trend(values: Sequence[float | None], cells: int) -> str:
     """Return the last values as bars scaled between their minimum and maximum, blank for an unknown value.
 
     >>> trend((1, 2, None, 3), 8), trend((5, 5), 8), trend((), 8)
-    ('▁▅ █', '▁▁', '')
+    ('▁▄ ▇', '▁▁', '')
     """
     shown = values[-cells:] if cells > 0 else ()
     numbers = [value for value in shown if value is not None]
-    if not numbers:
-        return ""
-    low, span = min(numbers), max(numbers) - min(numbers)
-    return "".join(" " if one is None else _BLOCKS[round((one - low) / span * 7) if span else 0] for one in shown)
+    return plot(shown, min(numbers), max(numbers), 1)[0] if numbers else ""
 
 
 # Tables and output
@@ -395,7 +392,7 @@ def _pairs(pairs: Sequence[tuple[str, str]], cells: int) -> list[Line]:
     lines: list[Line] = []
     taken = 0
     for name, text in pairs:
-        needed = width(name) + 1 + width(clean(text))
+        needed = text_width(name) + 1 + text_width(clean(text))
         if "\n" in text or needed > cells:
             head = Span(f"{name} ", "dim")
             if "\n" in text:
@@ -416,7 +413,7 @@ def _fits(names: Sequence[str], rows: Sequence[Sequence[str]], cells: int) -> bo
     """Return whether every row fits on one line."""
     if any("\n" in text for row in rows for text in row):
         return False
-    widest = [max(map(width, (name, *values))) for name, *values in zip(names, *rows, strict=True) if any(values)]
+    widest = [max(map(text_width, (name, *values))) for name, *values in zip(names, *rows, strict=True) if any(values)]
     return sum(widest) + len(widest) - 1 <= cells
 
 
@@ -451,7 +448,7 @@ _KEY_COLUMNS = re.compile(
 
 def _column(index: int, name: str, cells: Sequence[str], spare: int) -> TableColumn:
     numbers = bool(cells) and all(_NUMBER.fullmatch(text.strip()) for text in cells)
-    widest = max([width(name), *map(width, cells)])
+    widest = max([text_width(name), *map(text_width, cells)])
     times = any(cells) and all(_SHORT_MOMENT.fullmatch(text) for text in cells if text not in ("", "-"))
     return TableColumn(
         str(index), name, min(widest, 60), right=numbers, spare=_TIMES if times else spare,
@@ -486,7 +483,7 @@ def step_line(number: int, step: StepView, cells: int) -> Line:
     title_width = max(1, cells - 3 - len(str(number)) - len(taken) - (1 if taken else 0))
     style: Style = "title" if step.state in ("running", "waiting") else step_style(step.state)
     title = cut(clean(step.title) + again, title_width)
-    gap = " " * max(0, cells - 3 - len(str(number)) - width(title) - len(taken))
+    gap = " " * max(0, cells - 3 - len(str(number)) - text_width(title) - len(taken))
     return line(step_symbol(step.state), Span(f" {number} ", "dim"), Span(title, style), gap, Span(taken, "dim"))
 
 

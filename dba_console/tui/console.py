@@ -28,7 +28,7 @@ from dba_console.jobs.history.past_jobs import NO_WINDOWS, TargetJobHistory, win
 from dba_console.tui.feed import Feed
 from dba_console.tui.key_actions import KeyActions
 from dba_console.tui.keys import Key, find_key, keys_of, panel_titles
-from dba_console.tui.loaders import JobHistoryLoader, RunbookLoader, RunbooksArrived, read_history, read_runbooks
+from dba_console.tui.loaders import BackgroundLoader, RunbooksArrived, read_history, read_runbooks
 from dba_console.tui.screen_view import ScreenView
 from dba_console.tui.terminal import Colours, ScreenOptions
 from dba_console.tui.terminal_guard import TerminalGuard
@@ -213,10 +213,14 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.navigator = TimeNavigator(feed, clock, begin_at=options.at)
         windows = NO_WINDOWS if options.jobs is None else windows_of(options.jobs)
         self.view_stack = ViewStack(self.navigator, feed, ascii=options.ascii, windows=windows)
-        runbook_loader = RunbookLoader(load_runbooks or (lambda: read_runbooks(options.runbooks)), feed.mailbox.put)
-        job_history_loader = JobHistoryLoader(
-            load_job_history or (lambda: read_history(feed.session)), feed.mailbox.put
-        )
+        runbook_loader: BackgroundLoader[RunbooksArrived] = BackgroundLoader(
+            "runbooks", load_runbooks or (lambda: read_runbooks(options.runbooks)),
+            lambda why: RunbooksArrived(problem=why), feed.mailbox.put,
+        )  # fmt: skip
+        job_history_loader: BackgroundLoader[TargetJobHistory] = BackgroundLoader(
+            "job history", load_job_history or (lambda: read_history(feed.session)),
+            lambda why: TargetJobHistory(note=why), feed.mailbox.put,
+        )  # fmt: skip
         self._actions = KeyActions(
             self.view_stack,
             self.navigator,

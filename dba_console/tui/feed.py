@@ -23,7 +23,8 @@ from dba_console.agent.protocol import (
     Silence,
 )
 from dba_console.core.errors import ConsoleError
-from dba_console.tui.loaders import JobHistoryArrived, RunbooksArrived
+from dba_console.jobs.history.past_jobs import TargetJobHistory
+from dba_console.tui.loaders import RunbooksArrived
 from dba_console.tui.recorded_runs import RecordedRunsArrived
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
@@ -167,7 +168,7 @@ Other = (
     | MomentArrived
     | QueryRefused
     | RunbooksArrived
-    | JobHistoryArrived
+    | TargetJobHistory
     | RecordedRunsArrived
     | RunReply
 )

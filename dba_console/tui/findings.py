@@ -21,6 +21,7 @@ class FindingsView(DetailView):
     """The panel of findings; the first one is selected, because it is the one to act on."""
 
     where: ScreenName = "findings"
+    always_selects = True
 
     def __init__(self, name: str = "findings") -> None:
         super().__init__(name)
@@ -32,9 +33,6 @@ class FindingsView(DetailView):
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         lines = super().lines(scene, width, height)
-        if self.grid is not None and self.grid.selected is None and self.grid.rows:
-            self.grid.select(0)
-            lines = super().lines(scene, width, height)
         chosen = None if scene.frame is None or self.finding is None else find_finding(scene.frame, self.finding)
         self._hints = _hints(chosen, live=scene.live)
         return lines
@@ -47,12 +45,7 @@ class FindingsView(DetailView):
     @property
     def finding(self) -> str | None:
         """The id of the selected finding."""
-        return None if self.grid is None else self.grid.selected
-
-    def back(self) -> bool:
-        if self.grid is not None:
-            self.grid.unselect()
-        return super().back()
+        return self.selected
 
 
 class EvidenceView(ScrolledPage):

@@ -19,7 +19,7 @@ from dba_console.watch.panels.text_elements import (
     fit,
     fit_line,
     line,
-    width,
+    text_width,
     wrap_lines,
 )
 
@@ -55,7 +55,7 @@ def _widest_text(rows: Sequence[TableRow], column: int) -> int:
     """Return the cells of the widest text in a column."""
     texts = [row.cells[column].text for row in rows]
     # Counting characters is exact, and fast, if every character takes one cell.
-    return max(map(len if "".join(texts).isascii() else width, texts), default=0)
+    return max(map(len if "".join(texts).isascii() else text_width, texts), default=0)
 
 
 class Grid:
@@ -220,7 +220,7 @@ class Grid:
             limit = (_MAX_GROWING_WIDTH if column.grow else column.width) + indent
             if self.needed[index] < limit or not column.right:
                 # One more cell for the sort symbol.
-                wanted = max(width(column.title) + 1, _widest_text(rows, index) + indent)
+                wanted = max(text_width(column.title) + 1, _widest_text(rows, index) + indent)
                 self.needed[index] = max(self.needed[index], min(limit, wanted))
                 self.longest[index] = max(self.longest[index], min(_MAX_GROWING_WIDTH, wanted))
 
@@ -387,7 +387,7 @@ def _header_line(grid: Grid, shown: Sequence[tuple[int, int]]) -> Line:
     for index, cells in shown:
         column = grid.table.columns[index]
         sign = ("▼" if grid.descending else "▲") if column.id == grid.sort else ""
-        if sign and width(column.title) + 1 > cells:
+        if sign and text_width(column.title) + 1 > cells:
             text = column.title[: max(0, cells - 1)] + sign
         else:
             text = column.title + sign

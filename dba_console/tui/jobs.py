@@ -9,7 +9,6 @@ from dba_console.jobs.history.past_jobs import NO_WINDOWS, JobWindows, PastRuns,
 from dba_console.jobs.panels.job_history import history_detail, job_key, job_runs_detail
 from dba_console.jobs.panels.job_page import find_row, job_page, job_title
 from dba_console.tui.keys import ScreenName
-from dba_console.tui.loaders import JobHistoryArrived
 from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
 from dba_console.watch.frames.job_sessions import job_name
@@ -17,10 +16,9 @@ from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.progress_model import ProgressRow
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.phrases import wrap_words
 from dba_console.watch.panels.progress import row_key
 from dba_console.watch.panels.table_layout import move_spare_columns_last
-from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, fit_line, line, wrap_lines
+from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, fit_line, line, wrap_lines, wrap_words
 from dba_console.watch.panels.time_formats import parse_rfc3339, time_of_day
 
 PROGRESS_PANEL = "progress"
@@ -43,7 +41,7 @@ class JobsView(DetailView):
     @property
     def chosen(self) -> ProgressRow | None:
         """The selected row, as last seen if it is gone; with none selected the first one. None if there are no rows."""
-        if self.grid is not None and self.grid.selected is None:
+        if self.grid.selected is None:
             self.grid.move(0)
         self._remember_selected()
         return None if self._last is None else self._last[1]
@@ -56,14 +54,14 @@ class JobsView(DetailView):
     def _update(self, detail: Detail) -> None:
         # A row is identified by its session until its program is found: the selection follows.
         grid, last = self.grid, self._last
-        if grid is not None and last is not None and grid.selected == last[0] and self._frame is not None:
+        if last is not None and grid.selected == last[0] and self._frame is not None:
             found = find_row(self._frame, last[0], _session_pid(last[1]))
             if found is not None:
                 grid.selected = row_key(found)
         super()._update(detail)
 
     def _remember_selected(self) -> None:
-        key = None if self.grid is None else self.grid.selected
+        key = self.selected
         found = None if key is None or self._frame is None else find_row(self._frame, key)
         if key is not None and found is not None:
             self._last = (key, found)
@@ -154,7 +152,7 @@ class JobPage(ScrolledPage):
 
 # The history of dumps and restores: every job known on the target, and every run of one job.
 
-ReadJobHistory = Callable[[], JobHistoryArrived | None]
+ReadJobHistory = Callable[[], TargetJobHistory | None]
 
 
 class JobHistoryTablesView(DetailView):
@@ -163,7 +161,7 @@ class JobHistoryTablesView(DetailView):
     def __init__(self, name: str, read: ReadJobHistory, windows: JobWindows) -> None:
         super().__init__(name)
         self._read, self._windows = read, windows
-        self._arrived: JobHistoryArrived | None = None
+        self._arrived: TargetJobHistory | None = None
         self._laid_out_for: tuple[int | None, int] | None = None
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
@@ -173,7 +171,7 @@ class JobHistoryTablesView(DetailView):
         at_us = None if scene.live or scene.frame is None else scene.frame.at_us
         if arrived is not self._arrived or self._laid_out_for != (at_us, width):
             self._arrived, self._laid_out_for = arrived, (at_us, width)
-            self._show(arrived.history if at_us is None else only_ended_before(arrived.history, at_us), width)
+            self._show(arrived if at_us is None else only_ended_before(arrived, at_us), width)
         return self._fit_lines(width, height)
 
     def _show(self, job_history: TargetJobHistory, width: int) -> None:
@@ -193,6 +191,7 @@ class AllJobsView(JobHistoryTablesView):
     """Every job; enter opens its runs."""
 
     where: ScreenName = "history"
+    always_selects = True
 
     def __init__(self, read: ReadJobHistory, windows: JobWindows) -> None:
         super().__init__("history", read, windows)
@@ -200,23 +199,6 @@ class AllJobsView(JobHistoryTablesView):
     @property
     def hints(self) -> tuple[str, ...]:
         return ("back", "past_runs", "filter", "sort_next", "help", "quit")
-
-    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
-        lines = super().lines(scene, width, height)
-        if self.grid is not None and self.grid.selected is None and self.grid.rows:
-            self.grid.select(0)
-            lines = super().lines(scene, width, height)
-        return lines
-
-    @property
-    def chosen(self) -> str | None:
-        """The key of the selected job."""
-        return None if self.grid is None else self.grid.selected
-
-    def back(self) -> bool:
-        if self.grid is not None:
-            self.grid.unselect()
-        return super().back()
 
     def _detail(self, job_history: TargetJobHistory, width: int) -> Detail:
         return history_detail(job_history, self._windows, width)

@@ -12,13 +12,13 @@ from dba_console.agent.protocol import Acknowledge, RunBegin, Silence
 from dba_console.core.errors import UsageError
 from dba_console.core.sanitize import clean
 from dba_console.core.units import parse_duration
-from dba_console.jobs.history.past_jobs import PastRuns
+from dba_console.jobs.history.past_jobs import PastRuns, TargetJobHistory
 from dba_console.jobs.panels.job_history import job_key
 from dba_console.tui.feed import Feed
 from dba_console.tui.findings import find_finding, most_urgent
 from dba_console.tui.jobs import AllJobsView, JobHistoryTablesView, JobPage, JobsView
 from dba_console.tui.keys import Key, panel_of_key
-from dba_console.tui.loaders import JobHistoryLoader, RunbookLoader
+from dba_console.tui.loaders import BackgroundLoader, RunbooksArrived
 from dba_console.tui.panel_detail import BackendsView, DetailView
 from dba_console.tui.pending_reverts import RUNBOOK_ID, PendingRevertsView, pending_reverts_finding
 from dba_console.tui.prompt import Prompt
@@ -157,7 +157,7 @@ class JobActions:
 
     _view_stack: ViewStack
     _navigator: TimeNavigator
-    _job_history_loader: JobHistoryLoader
+    _job_history_loader: BackgroundLoader[TargetJobHistory]
 
     def do_job(self) -> None:
         view = self._view_stack.view
@@ -180,8 +180,8 @@ class JobActions:
 
     def do_past_runs(self) -> None:
         view = self._view_stack.view
-        if isinstance(view, AllJobsView) and view.chosen is not None:
-            self._view_stack.show_job_runs(view.chosen)
+        if isinstance(view, AllJobsView) and view.selected is not None:
+            self._view_stack.show_job_runs(view.selected)
 
     def reread_job_history(self) -> None:
         """Read the history again when it is old and shown."""
@@ -270,8 +270,8 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
         view_stack: ViewStack,
         navigator: TimeNavigator,
         feed: Feed,
-        runbook_loader: RunbookLoader,
-        job_history_loader: JobHistoryLoader,
+        runbook_loader: BackgroundLoader[RunbooksArrived],
+        job_history_loader: BackgroundLoader[TargetJobHistory],
         *,
         leave: Callable[[], None],
         copy: Callable[[str], None],
@@ -335,13 +335,14 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
 
     def do_filter(self) -> None:
         view = self._view_stack.view
-        if isinstance(view, DetailView) and view.grid is not None:
-            self._view_stack.prompt = Prompt("filter", view.set_filter, view.set_filter, view.grid.filter)
+        if isinstance(view, DetailView) and view.has_tables:
+            grid = view.grid
+            self._view_stack.prompt = Prompt("filter", grid.set_filter, grid.set_filter, grid.filter)
 
     def do_sort_by(self) -> None:
         view = self._view_stack.view
-        if isinstance(view, DetailView) and view.grid is not None:
-            self._view_stack.prompt = Prompt("sort by column", view.sort_by_name, view.sort_by_name)
+        if isinstance(view, DetailView) and view.has_tables:
+            self._view_stack.prompt = Prompt("sort by column", view.grid.sort_by_name, view.grid.sort_by_name)
 
     # Time
 

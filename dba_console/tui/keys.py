@@ -41,7 +41,7 @@ class Key:
 
     @property
     def acts(self) -> bool:
-        """True if it changes something, or asks to: capital letters, and a few on data of the console alone."""
+        """Whether it changes or requests a change: capital letters, and a few that act on the console alone."""
         return self.shown in ascii_uppercase or self.action in _ACTING
 
 
@@ -52,7 +52,7 @@ _SHOWN = {
     "pageup": "pgup", "pagedown": "pgdn", "slash": "/", "greater_than_sign": ">", "less_than_sign": "<",
     "equals_sign": "=", "full_stop": ".", "comma": ",", "question_mark": "?",
 }  # fmt: skip
-"""What stands for a key on the screen, where that is not its Textual name."""
+"""Names of keys on the screen, where they differ from Textual's."""
 
 
 def _on(where: ScreenName, group: str, *rows: tuple[str, str, str, str]) -> tuple[Key, ...]:
@@ -150,9 +150,9 @@ KEYS: tuple[Key, ...] = (
     ),
     *_on(
         "backends", "table",
-        ("x", "tick", "tick", "tick this row for C and K, and go to the next; again: untick"),
-        ("C", "cancel", "cancel", "cancel the queries of the chosen rows; shows them and asks"),
-        ("K", "terminate", "terminate", "terminate the sessions of the chosen rows; shows them and asks"),
+        ("x", "tick", "tick", "tick this row for C and K and select the next one; again: untick"),
+        ("C", "cancel", "cancel", "cancel the queries of the chosen rows, after you confirm"),
+        ("K", "terminate", "terminate", "terminate the sessions of the chosen rows, after you confirm"),
     ),
     *_on(
         "everywhere", "jobs",
@@ -168,13 +168,13 @@ KEYS: tuple[Key, ...] = (
     *_on(
         "everywhere", "runbooks",
         ("b", "runbooks", "runbooks", "the runbooks and the open runs"),
-        ("w", "walkthrough", "run", "the open run; the one that waits for you first"),
+        ("w", "walkthrough", "run", "the open run; first the one that needs your answer"),
     ),
     *_on("runbooks", "runbooks", ("enter", "choose", "open", "open the runbook or the run")),
     *_on(
         "runbook", "runbooks",
         ("i", "inputs", "inputs", "enter its inputs, one after the other"),
-        ("s", "begin", "start", "show checks and plan, then ask whether to start"),
+        ("s", "begin", "start", "show checks and plan, then confirm the start"),
         ("t", "rehearse", "rehearse", "run its checks, show what the other steps would do"),
     ),
     *_on(
@@ -184,10 +184,10 @@ KEYS: tuple[Key, ...] = (
         ("S", "skip", "skip", "skip this step, with a reason"),
         ("J", "jump", "jump", "continue at another step, with a reason"),
         ("X", "stop", "stop", "stop the running action at its next safe point"),
-        ("x", "tick", "tick", "exclude this row from the action and go to the next; again: include it"),
+        ("x", "tick", "tick", "exclude this row from the action and select the next one; again: include it"),
         ("E", "abort", "end", "end the run here, with a reason; nothing is reverted automatically"),
         ("U", "undo", "undo", "end the run and choose which steps to revert"),
-        ("T", "take", "take over", "answer from this console instead of the other one"),
+        ("T", "take", "take over", "take control of the run from the other console"),
         ("R", "resume", "resume", "resume an interrupted run"),
         ("tab", "pane", "more", "switch between step, output and all steps"),
         ("escape backspace", "back", "leave", "leave the screen; the run continues"),

@@ -1,4 +1,4 @@
-"""Loaders for the runbooks and the job history, each in its own thread: a dead mount never blocks the screen."""
+"""Loads the runbooks and the job history, each in its own thread: a dead mount never blocks the screen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError
@@ -17,6 +17,64 @@ from dba_console.recording.plan import Plan
 if TYPE_CHECKING:
     from dba_console.runbooks.library import LibraryEntry
     from dba_console.tui.feed import Session
+
+
+T = TypeVar("T")
+
+REREAD_US = 30_000_000
+"""Age from which what is shown is read again, so that a job that ends appears soon."""
+
+
+class BackgroundLoader(Generic[T]):
+    """Reads something on request, one read at a time; `put` is called from the reading thread.
+
+    `describe_failure` makes what is put in place of something that cannot be read, from the reason.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        load: Callable[[], T],
+        describe_failure: Callable[[str], T],
+        put: Callable[[T], None],
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._name, self._load, self._describe_failure = name, load, describe_failure
+        self._put, self._clock = put, clock
+        self._reading = threading.Lock()
+        self._read_us: int | None = None
+
+    def request_read(self) -> None:
+        """Read it again, unless a read is in progress."""
+        if self._reading.acquire(blocking=False):
+            self._read_us = self._clock.mono_us()
+            threading.Thread(target=self._read, name=f"read {self._name}", daemon=True).start()
+
+    def reread_if_old(self) -> None:
+        """Read it again if the last read is old."""
+        if self._read_us is None or self._clock.mono_us() - self._read_us >= REREAD_US:
+            self.request_read()
+
+    def wait_until_read(self, seconds: float) -> bool:
+        """Wait until the read in progress has finished; False if it takes longer."""
+        if not self._reading.acquire(timeout=seconds):
+            return False
+        self._reading.release()
+        return True
+
+    def _read(self) -> None:
+        try:
+            self._put(self._load())
+        except ConsoleError as error:
+            self._put(self._describe_failure(redact("; ".join(filter(None, (error.message, error.hint))))))
+        except Exception as error:
+            # A file system may raise anything: the screen keeps running and shows it.
+            self._put(self._describe_failure(redact(f"cannot read the {self._name}: {error}")))
+        finally:
+            self._reading.release()
+
+
+# The runbooks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +101,6 @@ class RunbooksArrived:
     def find(self, runbook_id: str) -> LoadedRunbook | None:
         """Return the runbook of that id, None if there is none."""
         return next((book for book in self.runbooks if book.id == runbook_id), None)
-
-
-class RunbookLoader:
-    """Reads runbooks on request; `put` is called from the reading thread."""
-
-    def __init__(self, load: Callable[[], RunbooksArrived], put: Callable[[RunbooksArrived], None]) -> None:
-        self._load = load
-        self._put = put
-        self._reading = threading.Lock()
-
-    def request_read(self) -> None:
-        """Read them again, unless a read is in progress."""
-        if self._reading.acquire(blocking=False):
-            threading.Thread(target=self._read, name="shelf", daemon=True).start()
-
-    def _read(self) -> None:
-        try:
-            self._put(self._load())
-        except ConsoleError as error:
-            self._put(RunbooksArrived(problem=redact("; ".join(filter(None, (error.message, error.hint))))))
-        except Exception as error:
-            # A file system may raise anything: the screen keeps running and shows it.
-            self._put(RunbooksArrived(problem=redact(f"cannot read the runbooks: {error}")))
-        finally:
-            self._reading.release()
 
 
 def read_runbooks(directories: Sequence[str]) -> RunbooksArrived:
@@ -97,58 +130,6 @@ def _read_runbook(entry: LibraryEntry) -> LoadedRunbook:
 
 
 # The history of dumps and restores.
-
-REREAD_US = 30_000_000
-"""Interval of reading it again while it is shown, so that a job that ends appears soon."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobHistoryArrived:
-    """The history as just read."""
-
-    history: TargetJobHistory
-
-
-class JobHistoryLoader:
-    """Reads the history on request; `put` is called from the reading thread."""
-
-    def __init__(
-        self, load: Callable[[], TargetJobHistory], put: Callable[[JobHistoryArrived], None], clock: Clock = SYSTEM
-    ) -> None:
-        self._load, self._put, self._clock = load, put, clock
-        self._reading = threading.Lock()
-        self._read_us: int | None = None
-
-    def request_read(self) -> None:
-        """Read it again, unless a read is in progress."""
-        if self._reading.acquire(blocking=False):
-            self._read_us = self._clock.mono_us()
-            threading.Thread(target=self._read, name="history", daemon=True).start()
-
-    def reread_if_old(self) -> None:
-        """Read it again if the last read is old."""
-        if self._read_us is None or self._clock.mono_us() - self._read_us >= REREAD_US:
-            self.request_read()
-
-    def wait_until_read(self, seconds: float) -> bool:
-        """Wait until the read in progress has finished; False if it takes longer."""
-        if not self._reading.acquire(timeout=seconds):
-            return False
-        self._reading.release()
-        return True
-
-    def _read(self) -> None:
-        try:
-            job_history = self._load()
-        except ConsoleError as error:
-            job_history = TargetJobHistory(note=redact(error.message))
-        except Exception as error:
-            # A file system may raise anything: the screen keeps running and shows it.
-            job_history = TargetJobHistory(note=redact(f"cannot read the job history: {error}"))
-        try:
-            self._put(JobHistoryArrived(job_history))
-        finally:
-            self._reading.release()
 
 
 def read_history(session: Session) -> TargetJobHistory:

@@ -9,7 +9,7 @@ from dba_console.tui.keys import ScreenName, find_key, panel_kind
 from dba_console.tui.screen_view import Scene
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels.overview import FrameWithHistory, panel_title, title_rule
-from dba_console.watch.panels.text_elements import Detail, Line, Span, fit_line, line, line_text, wrap_lines
+from dba_console.watch.panels.text_elements import Detail, Line, Span, Table, fit_line, line, line_text, wrap_lines
 
 MIN_TABLE = 6
 """Lines the table keeps when facts or the open row need more."""
@@ -21,13 +21,16 @@ class DetailView:
     """One panel. Its tables keep sorting, filter and selection for as long as the view exists."""
 
     where: ScreenName = "detail"
+    always_selects = False
+    """A row is selected whenever there is one, because enter acts on it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.row_open = False
         """True if the selected row is open and takes half of the screen."""
         self._grids: dict[str, Grid] = {}
-        self._current: str | None = None
+        self._no_grid = Grid(Table("", (), ()))
+        self._current = ""
         self._frame: Frame | None = None
         self._head: list[Line] = []
         self._width = 0
@@ -41,9 +44,18 @@ class DetailView:
         return ("back", "row", *turn, "filter", "sort_next", "space", "time", "copy", "help", "quit")
 
     @property
-    def grid(self) -> Grid | None:
-        """The table the keys act on."""
-        return None if self._current is None else self._grids.get(self._current)
+    def has_tables(self) -> bool:
+        return bool(self._grids)
+
+    @property
+    def grid(self) -> Grid:
+        """The table the keys act on; without columns and rows if there is none."""
+        return self._grids.get(self._current, self._no_grid)
+
+    @property
+    def selected(self) -> str | None:
+        """The identity of the selected row, also after it is gone."""
+        return self.grid.selected
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         if scene.frame is None:
@@ -54,8 +66,10 @@ class DetailView:
     def _fit_lines(self, width: int, height: int) -> list[Line]:
         """Fit the laid-out lines into the space available."""
         grid = self.grid
-        if grid is None:
+        if not self.has_tables:
             return self._head[:height]
+        if self.always_selects and grid.selected is None:
+            grid.select(0)
         pane = self._pane(grid, width, height)
         head = self._head[: max(0, height - len(pane) - MIN_TABLE)]
         if height >= _ROOMY:
@@ -92,24 +106,23 @@ class DetailView:
     # Keys
 
     def do_row_up(self) -> None:
-        self._move(-1)
+        self.grid.move(-1)
 
     def do_row_down(self) -> None:
-        self._move(1)
+        self.grid.move(1)
 
     def do_page_up(self) -> None:
-        self.wheel(-self._page())
+        self.wheel(-max(1, self.grid.height - 1))
 
     def do_page_down(self) -> None:
-        self.wheel(self._page())
+        self.wheel(max(1, self.grid.height - 1))
 
     def do_top(self) -> None:
-        if self.grid is not None:
-            self.grid.to_top()
+        self.grid.to_top()
 
     def do_row(self) -> None:
         """Open or close the selected row; with none selected, select the first."""
-        if self.grid is not None and self.grid.selected is None:
+        if self.grid.selected is None:
             self.grid.move(0)
         self.row_open = not self.row_open
 
@@ -120,16 +133,13 @@ class DetailView:
         self._switch_table(-1)
 
     def do_sort_next(self) -> None:
-        if self.grid is not None:
-            self.grid.sort_by_adjacent(1)
+        self.grid.sort_by_adjacent(1)
 
     def do_sort_previous(self) -> None:
-        if self.grid is not None:
-            self.grid.sort_by_adjacent(-1)
+        self.grid.sort_by_adjacent(-1)
 
     def do_invert(self) -> None:
-        if self.grid is not None:
-            self.grid.invert()
+        self.grid.invert()
 
     def do_scroll_right(self) -> None:
         self._scroll(1)
@@ -140,31 +150,25 @@ class DetailView:
     def back(self) -> bool:
         """Close one thing: the open row, the selection, the filter. Returns False if nothing is left to close."""
         grid = self.grid
+        if self.always_selects:
+            grid.unselect()
         if self.row_open:
             self.row_open = False
-        elif grid is not None and grid.selected is not None:
+        elif grid.selected is not None:
             grid.unselect()
-        elif grid is not None and grid.filter:
+        elif grid.filter:
             grid.set_filter("")
         else:
             return False
         return True
 
-    def set_filter(self, text: str) -> None:
-        if self.grid is not None:
-            self.grid.set_filter(text)
-
-    def sort_by_name(self, text: str) -> None:
-        if self.grid is not None:
-            self.grid.sort_by_name(text)
-
     @property
     def selected_key(self) -> str | None:
         """The identity of the selected row, if it is still there."""
-        return None if self.grid is None or self.grid.gone else self.grid.selected
+        return None if self.grid.gone else self.grid.selected
 
     def copied_text(self) -> str:
-        row = None if self.grid is None or self.grid.selected is None else self.grid.last_row
+        row = None if self.grid.selected is None else self.grid.last_row
         return "" if row is None else row.copied or "\n".join(map(line_text, row.detail))
 
     def click(self, row: int, column: int) -> str | None:
@@ -172,8 +176,6 @@ class DetailView:
         for name, top in self._tops.items():
             if row >= top:
                 self._current = name
-        if self.grid is None or self._current is None:
-            return None
         before, line_number = self.selected_key, row - self._tops.get(self._current, row)
         if line_number == 1:
             self.grid.sort_at(column)
@@ -183,8 +185,7 @@ class DetailView:
         return None
 
     def wheel(self, rows: int) -> None:
-        if self.grid is not None:
-            self.grid.scroll(rows)
+        self.grid.scroll(rows)
 
     # Internals
 
@@ -209,14 +210,7 @@ class DetailView:
             grids[table.id] = known
         self._grids = grids
         if self._current not in grids:
-            self._current = next(iter(grids), None)
-
-    def _move(self, rows: int) -> None:
-        if self.grid is not None:
-            self.grid.move(rows)
-
-    def _page(self) -> int:
-        return max(1, self.grid.height - 1) if self.grid is not None else 1
+            self._current = next(iter(grids), "")
 
     def _switch_table(self, direction: int) -> None:
         names = list(self._grids)
@@ -225,7 +219,7 @@ class DetailView:
             self.row_open = False
 
     def _scroll(self, columns: int) -> None:
-        if self.grid is not None:
+        if self.has_tables:
             self.grid.scroll_sideways(columns, max_columns_scrolled(self.grid, self._width))
 
 
@@ -262,17 +256,15 @@ class BackendsView(DetailView):
     def do_tick(self) -> None:
         """Tick or untick the selected row and select the next one."""
         grid = self.grid
-        if grid is not None and grid.selected is not None and not grid.gone:
+        if grid.selected is not None and not grid.gone:
             grid.tick(grid.selected)
             grid.move(1)
-        elif grid is not None and grid.selected is None:
+        elif grid.selected is None:
             grid.move(1)  # select the first row; never tick a row before the operator has seen it selected
 
     def chosen_backends(self) -> tuple[list[dict[str, Any]], int]:
         """Return the backends to act on (the ticked rows, else the selected one), and how many ticked ones are gone."""
         grid = self.grid
-        if grid is None:
-            return [], 0
         keys = grid.ticked or ({grid.selected} if grid.selected is not None and not grid.gone else set())
         there = [row.key for row in grid.table.rows if row.key in keys]
         found = {
@@ -282,14 +274,13 @@ class BackendsView(DetailView):
 
     def untick(self) -> None:
         """Remove all ticks after the request was sent."""
-        if self.grid is not None:
-            self.grid.untick()
+        self.grid.untick()
 
     def back(self) -> bool:
         """Remove the ticks before leaving the panel, so that no hidden tick remains."""
         if super().back():
             return True
-        if self.grid is None or not self.grid.ticked:
+        if not self.grid.ticked:
             return False
         self.grid.untick()
         return True

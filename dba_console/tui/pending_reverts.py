@@ -12,8 +12,8 @@ from dba_console.watch.panels.time_formats import local_date_and_time
 RULE_ID = "settings-left"
 RUNBOOK_ID = "put-back"
 _EXPLANATION = (
-    "Reverting shows each setting with its previous value, and asks. Settings that were changed again since are "
-    "left alone. The finding stays open until then. An interrupted run can be resumed instead (w)."
+    "A preview shows each setting with its previous value, then you confirm. Settings that were changed again since "
+    "are left alone. The finding stays open until then. An interrupted run can be resumed instead (w)."
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dba_console.watch.panels.text_elements import Line, Span, clean, cut, line, line_width, width
+from dba_console.watch.panels.text_elements import Line, Span, clean, cut, line, line_width, text_width
 
 MAX_CHARACTERS = 500
 """Most characters of a note: a few sentences, not a document."""
@@ -34,7 +34,7 @@ class Prompt:
         self._values = values
         self._completed = ""
         self.explanation = "\n".join(filter(None, (explanation, _values_line(values))))
-        """Shown above the prompt: what is asked for, and why the last answer was not accepted."""
+        """Shown above the prompt: what to enter, and why the last answer was not accepted."""
         self.text = text
         self._offered = text if offered else None
         self.position = len(text)
@@ -75,16 +75,16 @@ class Prompt:
     def line(self, cells: int) -> tuple[Line, int]:
         """Return the prompt in at most `cells` cells, with its end visible, and the cell of the cursor."""
         head = f" {self.question}: "
-        space = max(1, cells - width(head) - 1)
+        space = max(1, cells - text_width(head) - 1)
         before = self._visible_text(self.text[: self.position])
-        while width(before) > space:
+        while text_width(before) > space:
             before = before[1:]
-        after = cut(self._visible_text(self.text[self.position :]), max(0, space - width(before)))
+        after = cut(self._visible_text(self.text[self.position :]), max(0, space - text_width(before)))
         spans = line(Span(head, "key"), before, Span(after[:1] or " ", "selected"), after[1:])
-        spare = cells - line_width(spans) - width(self.hint) - 1
+        spare = cells - line_width(spans) - text_width(self.hint) - 1
         if self.hint and spare > 0:
             spans = (*spans, Span(" " * spare + self.hint, "dim"))
-        return spans, width(head + before)
+        return spans, text_width(head + before)
 
     def _visible_text(self, text: str) -> str:
         return "*" * len(text) if self._secret else clean(text)
@@ -142,15 +142,15 @@ def _values_line(values: Sequence[str]) -> str:
 
 
 _READING_KEYS = frozenset(("up", "down", "pageup", "pagedown", "tab", "shift+tab", "f1", "ctrl+p", "ctrl+q"))
-"""Keys that a line of text has no use for: the operator reads on while a question is open."""
+"""Keys that do not edit a line: they scroll the view below while a question is open."""
 
 
 class QuestionPrompt(Prompt):
     """The prompt of a run's question, open as long as the question is.
 
     Enter without text leaves it open; `on_enter` reports that nothing was sent. `choices` maps a letter to the answer
-    that it gives at once. Until `is_settled` returns True a letter is only text: it may have been meant for what was on
-    the screen before. `view_keys` are keys for the view below as long as no text is typed. Escape calls `on_cancel` and
+    that it gives at once. Until `is_settled` returns True a letter is only text: it may have been meant for the
+    previous screen. `view_keys` are keys for the view below as long as no text is typed. Escape calls `on_cancel` and
     closes the prompt. A single one of `values` is filled in.
     """
 
@@ -173,7 +173,7 @@ class QuestionPrompt(Prompt):
         self._view_keys = view_keys
         self.hint = "x tick  esc read" if "x" in view_keys else "esc read"
         self.by_letter = False
-        """True once one letter was the answer."""
+        """Whether the answer was given by one letter."""
 
     def passes(self, name: str) -> bool:
         if name == "tab" and self._values:

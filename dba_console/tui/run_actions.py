@@ -17,7 +17,7 @@ from dba_console.runbooks.walkthrough_text import answer_letters, prompt_of
 from dba_console.tui.feed import Feed
 from dba_console.tui.findings import find_by_runbook
 from dba_console.tui.known_runs import KnownRun
-from dba_console.tui.loaders import RunbookLoader
+from dba_console.tui.loaders import BackgroundLoader, RunbooksArrived
 from dba_console.tui.prompt import Prompt, QuestionPrompt
 from dba_console.tui.runbooks import RunbookPage, RunbooksView, values_for_input, values_in_frame
 from dba_console.tui.terminal import with_idle_time
@@ -37,7 +37,7 @@ class AgentRequests:
     _view_stack: ViewStack
     _navigator: TimeNavigator
     _feed: Feed
-    _runbook_loader: RunbookLoader
+    _runbook_loader: BackgroundLoader[RunbooksArrived]
 
     def _ask_agent(self, request: RunRequest, sent_notice: str) -> None:
         self._navigator.notice = self._feed.send_request(request) or sent_notice
@@ -223,21 +223,21 @@ Verb = Literal["skip", "abort"]
 _INTERRUPTED = "the run is interrupted: R resumes it, E ends it"
 SETTLED_US = 400_000
 """Time a question must have been on the screen before one letter answers it: an earlier key may have been meant for
-what was there before.
+the previous screen.
 """
 REST_US = 1_500_000
-"""Time in which the rest of a word that was answered by its first letter may be typed."""
+"""Time in which the rest of an answer that was sent at its first letter is ignored."""
 _NOTHING_SENT = "nothing was sent: enter alone confirms nothing"
 
 
 def _view_keys(question: Question) -> list[str]:
-    """The keys of the screen that cannot begin an answer to the question."""
+    """Return the keys of the screen that cannot start an answer to the question."""
     tick = ["x"] if question.rows and not question.expects.startswith("x") else []
     return [*tick, *(["question_mark"] if question.kind not in ("manual", "input") else [])]
 
 
 def _reading_key(known: KnownRun, question: Question) -> tuple[str, str, str]:
-    """A question asked again with other rows, or after a refused answer, is the same one to the reader."""
+    """Identify a question across repetitions: with other rows, or after a refused answer, it is the same question."""
     return known.run, question.block, question.kind
 
 
@@ -252,11 +252,11 @@ class RunActions(RunbookActions):
     _prompted: tuple[QuestionPrompt, KnownRun, Question] | None = None
     """The prompt opened for a question."""
     _reading: tuple[str, str, str] | None = None
-    """Run, block and kind of the question whose prompt the operator closed, to read."""
+    """Run, block and kind of the question whose prompt the operator closed in order to read."""
     _sent: tuple[str, int, int] | None = None
     """Run, question and refusals so far of the last answer sent: its prompt stays closed until it is refused."""
     _answer_rest = ""
-    """The letters of an answer that may still be typed after its first one was enough, and enter."""
+    """The rest of an answer that was sent at its first letter, and enter: ignored if typed."""
     _rest_until_us = 0
 
     def do_answer(self) -> None:
@@ -266,8 +266,8 @@ class RunActions(RunbookActions):
             self._open_question(known, question)
 
     def update_question_prompt(self) -> None:
-        """Open the prompt of the question on the screen, unless the operator reads; close that of a question that is
-        not open any more. Called before each layout.
+        """Open the prompt of the question on the screen, unless the operator closed it in order to read; close that
+        of a question that is closed. Called before each layout.
         """
         known = self._run
         question = None if known is None or self._feed.refusal is not None or not known.may_answer else known.question
@@ -312,7 +312,7 @@ class RunActions(RunbookActions):
         self._reading = _reading_key(known, question)
 
     def is_rest_of_answer(self, name: str, character: str | None) -> bool:
-        """Check whether a key belongs to an answer that was sent at its first letter: the word may be typed in full."""
+        """Check whether a key is the rest of a word that was sent as an answer at its first letter."""
         rest, self._answer_rest = self._answer_rest, ""
         if not rest or self._navigator.mono_us > self._rest_until_us:
             return False
@@ -328,7 +328,7 @@ class RunActions(RunbookActions):
         elif known.question is None:
             self._navigator.notice = "no question is open now"
         elif not known.may_answer:
-            self._navigator.notice = known.why_not or "another console answers; T takes over"
+            self._navigator.notice = known.why_not or "another console controls the run; T takes over"
         else:
             return known.question
         return None
@@ -434,9 +434,9 @@ class RunActions(RunbookActions):
             self._navigator.notice = _INTERRUPTED
             return
         if known.yours or known.ended:
-            self._navigator.notice = "this console drives the run already" if known.yours else "the run has ended"
+            self._navigator.notice = "this console already controls the run" if known.yours else "the run has ended"
             return
-        driver = with_idle_time(known.view.driver) if known.view is not None and known.view.driver else "nobody"
+        driver = with_idle_time(known.view.driver) if known.view is not None and known.view.driver else "no console"
         self._view_stack.prompt = Prompt(
             f"take over from {driver}? type `yes`",
             lambda text: self._act_if_confirmed(text, lambda: self._control(known, "take")),
@@ -485,7 +485,7 @@ class RunActions(RunbookActions):
             return None
         if known.ended or not known.yours:
             self._navigator.notice = (
-                "the run has ended" if known.ended else "another console drives the run; T takes over"
+                "the run has ended" if known.ended else "another console controls the run; T takes over"
             )
             return None
         return known

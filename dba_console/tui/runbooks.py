@@ -57,6 +57,7 @@ class RunbooksView(DetailView):
     """Runs first, then runbooks. Needs no frame, so it works when no server answers."""
 
     where: ScreenName = "runbooks"
+    always_selects = True
 
     def __init__(self, get_runbooks: Callable[[], RunbooksArrived | None], runs: KnownRuns) -> None:
         super().__init__("runbooks")
@@ -73,17 +74,14 @@ class RunbooksView(DetailView):
     @property
     def chosen_run(self) -> str | None:
         """The run of the selected row."""
-        key = self._key()
+        key = self.selected_key or ""
         return key.removeprefix(_RUN_PREFIX) if key.startswith(_RUN_PREFIX) else None
 
     @property
     def chosen_runbook(self) -> str | None:
         """The runbook of the selected row."""
-        key = self._key()
+        key = self.selected_key or ""
         return key.removeprefix(_RUNBOOK_PREFIX) if key.startswith(_RUNBOOK_PREFIX) else None
-
-    def _key(self) -> str:
-        return "" if self.grid is None or self.grid.gone else self.grid.selected or ""
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         runbooks = self._get_runbooks()
@@ -97,9 +95,8 @@ class RunbooksView(DetailView):
             ]
             self._update(_list_tables(runbooks, self._runs.all, width, calling))
             self._choose_initial_table()
-        grid = self.grid
-        if grid is not None and grid.rows and (grid.selected is None or grid.gone):
-            grid.select(0)  # no action here changes a row, so selecting another one is harmless
+        if self.grid.gone:
+            self.grid.select(0)  # no action here changes a row, so selecting another one is harmless
         return self._fit_lines(width, height)
 
     def _choose_initial_table(self) -> None:
@@ -119,11 +116,6 @@ class RunbooksView(DetailView):
     def do_table_previous(self) -> None:
         self._table_chosen = True
         super().do_table_previous()
-
-    def back(self) -> bool:
-        if self.grid is not None:
-            self.grid.unselect()
-        return super().back()
 
 
 def _problem_lines(runbooks: RunbooksArrived | None, width: int) -> list[Line]:
@@ -153,14 +145,14 @@ def _list_tables(
 
 def _run_row(known: KnownRun) -> TableRow:
     summary = known.summary
-    status_text = "waits for you" if known.needs_my_answer else "waits for an answer" if summary.asks else summary.state
+    status_text = "needs your answer" if known.needs_my_answer else "needs an answer" if summary.asks else summary.state
     wanted = known.needs_my_answer or summary.state == "interrupted"
     cells = (
         Cell(clean(summary.run)),
         Cell(status_text, status_text, "warn" if wanted else ""),
         Cell(clean(summary.title)),
     )
-    driver = "" if known.view is None or not known.view.driver else f", driven by {clean(known.view.driver)}"
+    driver = "" if known.view is None or not known.view.driver else f", controlled by {clean(known.view.driver)}"
     return TableRow(_RUN_PREFIX + summary.run, cells, (line(f"{clean(summary.title)}: {status_text}{driver}"),))
 
 
@@ -289,7 +281,7 @@ _VALUE_COLUMNS = {
 
 
 def values_for_input(view: RunView, plan: Plan | None) -> list[str]:
-    """Return the values that the shown rows offer for the input that is asked for, in their order: roles for a role."""
+    """Return the values in the shown rows that fit the requested input, in their order: roles for a role."""
     question, table = view.question, view.table
     if question is None or question.kind != "input" or question.secret or table is None or plan is None:
         return []

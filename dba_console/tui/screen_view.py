@@ -9,7 +9,7 @@ from typing import Protocol
 from dba_console.tui.keys import ScreenName
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.text_elements import Line, Span, line
+from dba_console.watch.panels.text_elements import Line, scrolled_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ScreenView(Protocol):
         """Close what is open in it. Returns False if nothing is: then the view itself is left."""
 
     def click(self, row: int, column: int) -> str | None:
-        """Handle a click on a cell of the body. Returns the action of keys.py that it stands for, or None; none that
+        """Handle a click on a cell of the body. Returns the action of keys.py to run, or None; never one that
         changes anything.
         """
 
@@ -74,11 +74,7 @@ class ScrolledPage:
         """Return the lines that fit, from the scroll position; the last one says how many follow."""
         self._page_height, self._max_top = max(1, height - 1), max(0, len(lines) - height)
         self._top = min(self._top, self._max_top)
-        shown = list(lines[self._top : self._top + max(0, height)])
-        left = len(lines) - self._top - height
-        if left > 0 and height > 1:
-            shown[-1] = line(Span(f" … ↓ {left + 1} more lines", "dim"))
-        return shown
+        return scrolled_lines(lines, self._top, height)
 
     # Keys
 

@@ -113,7 +113,7 @@ def too_small(width: int, height: int) -> bool:
 
 
 def with_idle_time(console: str) -> str:
-    """Return who sits at another console with the time since the last key there, from one minute on.
+    """Return the operator of another console with the time since the last key there, if at least a minute.
 
     `anna on pts/3 (idle 5m00s) from 10.0.0.1`. As `w` does, it goes by the last access to the terminal's device.
     """

@@ -12,6 +12,7 @@ from typing import Literal
 from dba_console.agent.protocol import RunLines, RunRefused, RunViewMessage
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError
+from dba_console.jobs.history.past_jobs import TargetJobHistory
 from dba_console.tui import time_cursor
 from dba_console.tui.feed import (
     AgentConnectionChanged,
@@ -32,7 +33,7 @@ from dba_console.tui.feed import (
 )
 from dba_console.tui.known_runs import KnownRuns
 from dba_console.tui.live_state import LiveState, Moment
-from dba_console.tui.loaders import JobHistoryArrived, RunbooksArrived
+from dba_console.tui.loaders import RunbooksArrived
 from dba_console.tui.recorded_runs import RecordedRunsArrived
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
@@ -56,7 +57,7 @@ class FeedReceiver:
         self.runs = KnownRuns()
         self.runbooks: RunbooksArrived | None = None
         """The runbooks; None until they have been read."""
-        self.job_history: JobHistoryArrived | None = None
+        self.job_history: TargetJobHistory | None = None
         """The history of dumps and restores; None until it has been read."""
         self.notice: str | None = None
         self.connection_state: AgentConnectionState = "connecting"
@@ -93,7 +94,7 @@ class FeedReceiver:
                 self.notice = text
             case RunbooksArrived():
                 self.runbooks = arrival
-            case JobHistoryArrived():
+            case TargetJobHistory():
                 self.job_history = arrival
             case RecordedRunsArrived(runs):
                 self.runs.recorded = runs

@@ -37,9 +37,9 @@ from dba_console.watch.panels.text_elements import (
     fit_line,
     line,
     line_width,
+    text_width,
     wrap,
 )
-from dba_console.watch.panels.text_elements import width as cells_of
 
 # The first and the last line of every screen: the header, and the keys that work here.
 
@@ -217,7 +217,7 @@ def _side_by_side_lines(where: ScreenName, width: int) -> list[Line]:
     rows = max(len(left), len(right))
     left += [()] * (rows - len(left))
     right += [()] * (rows - len(right))
-    return [(*one, Span(" " * (half - sum(cells_of(span.text) for span in one))), *two)
+    return [(*one, Span(" " * (half - sum(text_width(span.text) for span in one))), *two)
             for one, two in zip(left, right, strict=True)]  # fmt: skip
 
 

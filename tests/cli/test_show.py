@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.watch.frames.model import PANELS
+from dba_console.watch.frames.model import PANEL_NAMES
 from tests.background import idle_sessions, session, wait_until
 from tests.cli.console import BUSY_HOST, Console
 from tests.clusters import FreshCluster
@@ -35,7 +35,7 @@ def test_json_is_one_object_with_every_panel_and_rates_are_known(console: Consol
     done = console.run("show", "--json", cluster.dsn())
     assert (done.code, done.err) == (0, "")
     [frame] = done.objects()
-    assert list(frame["panels"]) == list(PANELS)
+    assert list(frame["panels"]) == list(PANEL_NAMES)
     assert frame["target"]["role"] == "primary"
     assert frame["panels"]["connections"]["source"] == "sql"
     assert frame["panels"]["io"]["iowait_pct"] is not None

@@ -16,12 +16,10 @@ from dba_console.watch.panels.findings import (
     all_evidence_lines,
     compact,
     detail,
-    evidence_screen,
     list_lines,
     not_silenced,
-    visible_lines,
 )
-from dba_console.watch.panels.text_elements import Line, Span, line_text, line_width
+from dba_console.watch.panels.text_elements import Line, Span, line_text, line_width, scrolled_lines
 from dba_console.watch.panels.time_formats import format_rfc3339
 from tests import build
 from tests.panels.random_frames import any_history
@@ -82,13 +80,13 @@ def test_the_evidence_fits_any_screen_and_loses_no_line_to_scrolling(
     one: Finding, width: int, height: int, seed: int
 ) -> None:
     frame = framed([one])
-    lines = evidence_screen(frame, one, past(frame, seed), width, height)
+    lines = scrolled_lines(all_evidence_lines(frame, one, past(frame, seed), width, height), 0, height)
     assert len(lines) <= height
     assert too_wide(lines, width) == []
     assert harmful(lines) == []
     whole = all_evidence_lines(frame, one, past(frame, seed), width, height)
     if 1 < height < len(whole):
-        assert visible_lines(whole, height, len(whole) - height) == whole[-height:]
+        assert scrolled_lines(whole, len(whole) - height, height) == whole[-height:]
 
 
 @given(found=MANY, width=WIDTHS, height=st.integers(3, 60), seed=st.integers(0, 1000))

@@ -11,14 +11,12 @@ from dba_console.watch.panels.findings import (
     chart_period,
     compact,
     detail,
-    evidence_screen,
     fill_between_readings,
     list_lines,
     sort_by_urgency,
-    visible_lines,
 )
 from dba_console.watch.panels.overview import overview
-from dba_console.watch.panels.text_elements import Line, line_text, line_width
+from dba_console.watch.panels.text_elements import Line, line_text, line_width, scrolled_lines
 from dba_console.watch.panels.time_formats import parse_rfc3339
 from tests import build
 
@@ -118,7 +116,7 @@ def test_the_evidence_screen_has_sentence_numbers_causes_and_charts() -> None:
         advice="look at dmesg for who wrote drop_caches",
         runbook="cache-drop",
     )
-    shown = text(evidence_screen(busy(one), one, build.busy_history(), 80, 22))
+    shown = text(scrolled_lines(all_evidence_lines(busy(one), one, build.busy_history(), 80, 22), 0, 22))
     for words in (
         "used 244 · psi full 61% · cached fell 4.1 GB",
         "unknown: who",
@@ -134,7 +132,7 @@ def test_the_evidence_screen_has_sentence_numbers_causes_and_charts() -> None:
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 22), (160, 48)])
 def test_the_evidence_fits_its_place_at_any_size(width: int, height: int) -> None:
     one = finding(series=["connections.used", "memory.cached_bytes", "io.psi_full_pct"], evidence={"used": 1})
-    lines = evidence_screen(busy(one), one, build.busy_history(), width, height)
+    lines = scrolled_lines(all_evidence_lines(busy(one), one, build.busy_history(), width, height), 0, height)
     assert len(lines) <= height
     assert all(line_width(line) <= width for line in lines)
 
@@ -181,9 +179,9 @@ def test_what_does_not_fit_is_announced_and_reached_by_scrolling() -> None:
     one = finding(series=["connections.used", "memory.cached_bytes"], advice="first do this, then that " * 10)
     frame, history = busy(one), build.busy_history()
     lines = all_evidence_lines(frame, one, history, 60, 10)
-    first = text(visible_lines(lines, 10, 0))
+    first = text(scrolled_lines(lines, 0, 10))
     assert "more lines" in first and "around its start" not in first
-    last = text(visible_lines(lines, 10, len(lines) - 10))
+    last = text(scrolled_lines(lines, len(lines) - 10, 10))
     assert "more lines" not in last and "cached" in last and "events" in last
 
 
@@ -193,7 +191,7 @@ def test_a_chart_that_ends_in_the_past_names_its_time_and_not_now() -> None:
     frame.at_us = SINCE_US + 3_600_000_000
     history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 7.0}) for second in range(-180, 421))
-    shown = text(evidence_screen(frame, one, history, 80, 22))
+    shown = text(scrolled_lines(all_evidence_lines(frame, one, history, 80, 22), 0, 22))
     assert " now " not in shown and "connections" in shown and "15:02:02 7" in shown
 
 
@@ -210,7 +208,7 @@ def test_one_that_began_before_anything_known_says_so_instead_of_claiming_its_st
     frame.at_us = SINCE_US + 3_600_000_000
     history = ChartHistory()
     history.extend((frame.at_us - second * 1_000_000, {"connections.used": 7.0}) for second in range(120, 0, -1))
-    shown = text(evidence_screen(frame, one, history, 80, 22))
+    shown = text(scrolled_lines(all_evidence_lines(frame, one, history, 80, 22), 0, 22))
     assert "it began earlier" in shown and "around its start" not in shown and " now 7" in shown
 
 
@@ -236,7 +234,7 @@ def test_evidence_with_a_long_name_keeps_its_end_and_the_field_beside_the_chart(
     frame, history = busy(one), build.busy_history()
     for second in range(60):
         history.add(SINCE_US + second * 1_000_000, {f"mount:{path}.used_bytes": 5e9 + second, **_SLOT})
-    shown = text(evidence_screen(frame, one, history, 80, 22))
+    shown = text(scrolled_lines(all_evidence_lines(frame, one, history, 80, 22), 0, 22))
     assert "aces/archive used" in shown and "old_replica retained" in shown
 
 
@@ -245,14 +243,14 @@ _SLOT = {"slot:old_replica.retained_bytes": 9e6}
 
 def test_what_only_follows_from_the_cause_is_not_told_as_a_cause_of_it() -> None:
     one = finding(chain=["connections-filling", "reclaim-stall", "lock-blocker"])
-    shown = text(evidence_screen(busy(one), one, build.busy_history(), 80, 22))
+    shown = text(scrolled_lines(all_evidence_lines(busy(one), one, build.busy_history(), 80, 22), 0, 22))
     assert "because: connections-filling ← reclaim-stall; also lock-blocker" in shown
 
 
 def test_on_a_small_screen_the_charts_come_before_the_many_numbers() -> None:
     names = ["connections.waiting", "io.iowait_pct", "connections.used", "memory.cached_bytes", "io.psi_full_pct"]
     one = finding(series=names, evidence={f"number_{place}_bytes": place for place in range(60)})
-    lines = evidence_screen(busy(one), one, build.busy_history(), 80, 20)
+    lines = scrolled_lines(all_evidence_lines(busy(one), one, build.busy_history(), 80, 20), 0, 20)
     shown = text(lines)
     assert shown.index("connections ") < shown.index("I/O full stall") < shown.index("cached ")
     assert "more lines" in shown

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from dba_console.core.errors import UsageError
-from dba_console.watch.frames.model import PANELS as CONTRACT
-from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.model import PANEL_NAMES, Frame
 from dba_console.watch.panels.overview import show_json, show_text
 from dba_console.watch.panels.registry import PANELS
 from tests.build import NOW_US, busy_frame, busy_history, empty_frame
@@ -48,7 +47,7 @@ def test_json_has_the_shape_of_the_contract() -> None:
     tick = json.loads(show_json(busy_frame()))
     assert list(tick) == ["at", "seq", "target", "panels", "findings", "self"]
     assert tick["at"] == "2026-11-20T14:57:29.000000Z"
-    assert list(tick["panels"]) == list(CONTRACT)
+    assert list(tick["panels"]) == list(PANEL_NAMES)
     assert list(tick["panels"]["io"])[:3] == ["status", "note", "age_s"]
     assert tick["target"]["server_version"] == 150018
     assert tick["self"]["stuck_lanes"] == 1

@@ -15,15 +15,14 @@ from dba_console.watch.panels.phrases import (
     text_line,
     time_ahead,
     title_suffix,
-    wrap_words,
 )
-from dba_console.watch.panels.text_elements import LazyLines, Span, fit, line_text, width
+from dba_console.watch.panels.text_elements import LazyLines, Span, fit, line_text, text_width, wrap_words
 from dba_console.watch.panels.time_formats import parse_rfc3339, stopwatch
 
 
 def test_wide_signs_are_cut_so_that_cells_line_up() -> None:
-    assert width(fit("表表表", 4)) == 4
-    assert width(fit("表表表", 5)) == 5
+    assert text_width(fit("表表表", 4)) == 4
+    assert text_width(fit("表表表", 5)) == 5
 
 
 def test_a_bar_is_full_only_at_the_full_share_and_empty_only_at_none() -> None:

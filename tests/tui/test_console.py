@@ -188,7 +188,7 @@ async def test_the_selection_stays_on_its_session_through_updates_and_orders() -
         await shown.give(0, 1, sessions=5)
         await shown.press("9", "down", "down")
         grid = shown.app.view_stack._details["sessions"].grid
-        assert grid is not None and grid.selected is not None
+        assert grid.selected is not None
         chosen = grid.selected
         await shown.give(2, sessions=9)
         await shown.press("equals_sign", "p", "i", "d", "enter", "v")
@@ -326,7 +326,7 @@ async def test_a_press_of_the_mouse_opens_a_panel_and_selects_a_row() -> None:
         first = next(place for place, text in enumerate(shown.lines) if "psql" in text)
         await shown.click(first + 1)
         grid = shown.app.view_stack._details["sessions"].grid
-        assert grid is not None and grid.position == 1
+        assert grid.position == 1
         await shown.click(first + 1)
         assert shown.app.view_stack.view.row_open  # type: ignore[attr-defined]
         heading = next(place for place, text in enumerate(shown.lines) if text.lstrip().startswith("pid"))

@@ -53,7 +53,7 @@ def test_tab_turns_to_the_next_table_and_its_keys_act_there() -> None:
     shown(view)
     view.do_table_next()
     view.do_row_down()
-    assert view.grid is not None and view.grid.table.title == "Slots" and view.grid.selected is not None
+    assert view.grid.table.title == "Slots" and view.grid.selected is not None
     assert "table_next" in view.hints and "table_next" not in DetailView("sessions").hints
 
 
@@ -62,14 +62,14 @@ def test_a_press_on_the_other_tables_row_selects_it_there() -> None:
     rows = shown(view, 120, 40).splitlines()
     place = next(number for number, text in enumerate(rows) if "old_sub" in text)
     view.click(place, 3)
-    assert view.grid is not None and view.grid.last_row is not None
+    assert view.grid.last_row is not None
     assert view.grid.last_row.cells[0].text == "old_sub"
 
 
 def test_the_selected_sessions_whole_query_is_shown_wrapped() -> None:
     view = DetailView("sessions")
     shown(view)
-    view.set_filter("8123")
+    view.grid.set_filter("8123")
     view.do_row()
     assert "alter table orders add column note text" in shown(view)
 
@@ -77,18 +77,17 @@ def test_the_selected_sessions_whole_query_is_shown_wrapped() -> None:
 def test_escape_closes_the_row_then_the_selection_then_the_filter_then_the_panel() -> None:
     view = DetailView("sessions")
     shown(view)
-    view.set_filter("app")
+    view.grid.set_filter("app")
     view.do_row()
-    steps = [(view.row_open, bool(view.grid and view.grid.selected), bool(view.grid and view.grid.filter))]
+    steps = [(view.row_open, bool(view.grid.selected), bool(view.grid.filter))]
     while view.back():
-        steps.append((view.row_open, bool(view.grid and view.grid.selected), bool(view.grid and view.grid.filter)))
+        steps.append((view.row_open, bool(view.grid.selected), bool(view.grid.filter)))
     assert steps == [(True, True, True), (False, True, True), (False, False, True), (False, False, False)]
 
 
 def test_keys_on_the_same_frame_do_not_lay_the_tables_out_again() -> None:
     view = DetailView("sessions")
     shown(view)
-    assert view.grid is not None
     table = view.grid.table
     view.do_row_down()
     shown(view)

@@ -7,7 +7,7 @@ from msgspec import structs
 from dba_console.core.config import JobsConfig
 from dba_console.jobs.history.past_jobs import JobWindows, TargetJobHistory
 from dba_console.tui.jobs import JobPage, JobsView
-from dba_console.tui.loaders import JobHistoryArrived, JobHistoryLoader
+from dba_console.tui.loaders import BackgroundLoader
 from dba_console.tui.screen_view import Scene
 from dba_console.tui.terminal import ScreenOptions
 from dba_console.watch.frames.chart_history import ChartHistory
@@ -130,16 +130,16 @@ def test_the_selection_goes_with_a_row_whose_program_is_found() -> None:
 
 
 def test_the_history_is_read_again_only_when_it_is_old_and_what_it_raises_is_said() -> None:
-    clock, arrived = HeldClock(), list[JobHistoryArrived]()
+    clock, arrived = HeldClock(), list[TargetJobHistory]()
 
     def broken() -> TargetJobHistory:
         raise OSError("the disk is gone")
 
-    shelf = JobHistoryLoader(broken, arrived.append, clock)
+    shelf = BackgroundLoader("job history", broken, lambda why: TargetJobHistory(note=why), arrived.append, clock)
     for _ in range(3):
         shelf.reread_if_old()
         assert shelf.wait_until_read(60.0)
     clock.advance(31.0)
     shelf.reread_if_old()
     assert shelf.wait_until_read(60.0)
-    assert len(arrived) == 2 and "the disk is gone" in (arrived[0].history.note or "")
+    assert len(arrived) == 2 and "the disk is gone" in (arrived[0].note or "")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.tui.console import paint, style_table
-from dba_console.watch.panels.text_elements import Span, clean, line_breaks, line_width, width, wrap, wrap_line
+from dba_console.watch.panels.text_elements import Span, clean, line_breaks, line_width, text_width, wrap, wrap_line
 
 TEXTS = st.text(alphabet=st.sampled_from("abc xyz ,表é́e[/]"), max_size=60)
 
@@ -14,7 +14,7 @@ TEXTS = st.text(alphabet=st.sampled_from("abc xyz ,表é́e[/]"), max_size=60)
 @given(TEXTS, st.integers(2, 30))
 def test_a_wrapped_text_fits_and_loses_only_blanks(text: str, cells: int) -> None:
     pieces = wrap(text, cells)
-    assert all(width(piece) <= cells for piece in pieces)
+    assert all(text_width(piece) <= cells for piece in pieces)
     assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
 
 
@@ -42,7 +42,7 @@ def test_a_wrapped_line_keeps_the_meaning_of_each_piece(parts: list[tuple[str, s
 @given(st.text(max_size=40), st.integers(1, 40))
 def test_a_painted_line_has_exactly_the_cells_of_its_place(text: str, cells: int) -> None:
     strip = paint((Span(clean(text), "crit"),), cells, style_table("16"))
-    assert width("".join(segment.text for segment in strip)) == cells
+    assert text_width("".join(segment.text for segment in strip)) == cells
 
 
 def test_markup_in_server_text_is_shown_as_it_is() -> None:

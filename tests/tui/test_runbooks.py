@@ -116,7 +116,7 @@ async def test_the_runbook_of_an_open_finding_is_first_in_the_list_and_knows_its
         names = [text.split()[:2] for text in screen.lines if "plain" in text or "connection-storm" in text]
         assert names[0][1] == "connection-storm" and names[1][0] == "plain"
         await screen.press("enter")
-        assert "ticket (text) OPS-7 (from the finding; asked at the start)" in screen.text
+        assert "ticket (text) OPS-7 (from the finding; confirmed at the start)" in screen.text
 
 
 async def test_beginning_asks_first_for_what_has_to_be_given_and_never_shows_a_secret() -> None:
@@ -138,7 +138,7 @@ async def begin_from_the_finding(screen: Screen) -> None:
     await given(screen, structs.replace(FULL, evidence={"used": 97, "ticket": "OPS-7"}))
     await screen.press("f", "r")
     await screen.until("Why: the house is full.")
-    assert "ticket (text) OPS-7 (from the finding; asked at the start)" in screen.text
+    assert "ticket (text) OPS-7 (from the finding; confirmed at the start)" in screen.text
     await screen.press("s")
     assert screen.lines[-1].startswith(" ticket (text), from the finding: OPS-7")
     assert screen.lines[-2] == " the change it belongs to"

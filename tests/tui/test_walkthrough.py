@@ -401,7 +401,7 @@ async def test_the_list_shows_runs_first_and_opens_them() -> None:
     async with opened() as screen:
         await tell(screen, structs.replace(DROP, started_us=START_US))
         await screen.press("b")
-        await screen.until("waits for you")
+        await screen.until("needs your answer")
         await screen.press("enter")
         assert "Type `db2` to confirm." in screen.text
 

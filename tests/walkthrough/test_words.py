@@ -43,7 +43,7 @@ def test_an_option_that_needs_a_reason_says_so() -> None:
 
 
 def test_a_wait_without_a_value_says_that_it_is_not_known() -> None:
-    assert text(waiting_lines(WaitView(text="a = 1", trend=(1.0, 2.0)), 60))[1] == "now ?  ▁█"
+    assert text(waiting_lines(WaitView(text="a = 1", trend=(1.0, 2.0)), 60))[1] == "now ?  ▁▇"
 
 
 def test_a_wait_tells_how_long_it_has_held_and_when_it_asks() -> None:

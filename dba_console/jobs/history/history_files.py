@@ -24,7 +24,7 @@ from dba_console.core.decoding import from_json
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Address
 from dba_console.jobs.history.job_history import KeptHistory, add_unknown_runs
-from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
 
 SIZE_LIMIT = 16 << 20
 """Sixty runs of two hundred jobs, with all fields, take half of this."""
@@ -174,7 +174,7 @@ def _remove_oldest(directory: Path) -> None:
             link.unlink()
 
 
-FAILURES = (OSError, ConsoleError, DamagedHistory)
+FAILURES = (OSError, ConsoleError, DamagedHistory, LaneTimeout)
 """Exceptions of reading and writing."""
 
 
@@ -198,9 +198,7 @@ class HistoryFile:
 
     def __init__(self, server: HistoryServer, clock: Clock, *, keep: bool = True) -> None:
         self._server, self._clock, self._keep = server, clock, keep
-        self._lane = Lane("jobs", clock)
-        self._job: PendingCall[KeptHistory | None] | None = None
-        self._begun_us = 0
+        self._io: PolledCall[KeptHistory | None] = PolledCall("jobs", clock, IO_TIMEOUT_US)
         self._retry_us = 0
         self._next_us = 0
         self.loaded = False
@@ -210,14 +208,14 @@ class HistoryFile:
 
     def read(self) -> KeptHistory | None:
         """Return the history once, in the tick in which it was read; otherwise None."""
-        if self._job is None:
+        if not self._io.pending:
             self._start(self._load)
             return None
-        if not self._ready():
+        if not self._io.ended():
             return None
         history: KeptHistory | None = None
         try:
-            history = self._take()
+            history = self._io.take()
         except DamagedHistory as error:
             self.error = str(error)  # reported once: the next write creates a new file
         except FAILURES as error:
@@ -232,15 +230,15 @@ class HistoryFile:
         """Check a running write, and start one if due, or `now` because of a change; return True if started."""
         if not self._keep:
             return False
-        if self._job is not None and self._ready():
+        if self._io.ended():
             try:
-                self._take()
+                self._io.take()
             except FAILURES as error:
                 self._failed("written", error)
             else:
                 self.error = None
         mono_us = self._clock.mono_us()
-        if self._job is not None or mono_us < self._retry_us or not (now or mono_us >= self._next_us):
+        if self._io.pending or mono_us < self._retry_us or not (now or mono_us >= self._next_us):
             return False
         history = made()
         self._next_us = mono_us + WRITE_INTERVAL_US
@@ -249,14 +247,11 @@ class HistoryFile:
     def close(self, history: KeptHistory | None) -> None:
         """Write the history, if any, and wait up to CLOSE_S; a disk that does not answer is ignored."""
         end_us = self._clock.mono_us() + int(CLOSE_S * 1e6)
-        if self._keep and history is not None and self.loaded and self._wait_for_io(end_us):
+        if self._keep and history is not None and self.loaded and self._io.idle(end_us):
             self._retry_us = 0
             if self._start(lambda: self._save(history)):
-                self._wait_for_io(end_us)
-        self._lane.close()
-
-    def _wait_for_io(self, until_us: int) -> bool:
-        return self._job is None or self._job.ready(until_us)
+                self._io.idle(end_us)
+        self._io.close()
 
     def _load(self) -> KeptHistory | None:
         path = server_history_path(self._server)
@@ -267,30 +262,11 @@ class HistoryFile:
         save_history(server_history_path(server), history, server.target_key, server.address)
 
     def _start(self, call: Callable[[], KeptHistory | None]) -> bool:
-        mono_us = self._clock.mono_us()
-        if mono_us < self._retry_us:
-            return False
-        try:
-            self._job, self._begun_us = self._lane.start(call), mono_us
-        except LaneTimeout:
-            return False
-        return True
+        return self._clock.mono_us() >= self._retry_us and self._io.start(call)
 
-    def _ready(self) -> bool:
-        assert self._job is not None
-        if self._job.ready(0):
-            return True
-        if self._clock.mono_us() - self._begun_us > IO_TIMEOUT_US:
-            self._lane.abandon()
-            self._failed("accessed", "its disk does not answer")
-        return False
-
-    def _take(self) -> KeptHistory | None:
-        assert self._job is not None
-        job, self._job = self._job, None
-        return job.result(0)
-
-    def _failed(self, done: str, error: Exception | str) -> None:
-        self._job = None
+    def _failed(self, done: str, error: Exception) -> None:
         self._retry_us = self._next_us = self._clock.mono_us() + RETRY_US
-        self.error = f"the job history cannot be {done}: {error}"
+        if isinstance(error, LaneTimeout):
+            self.error = "the job history cannot be accessed: its disk does not answer"
+        else:
+            self.error = f"the job history cannot be {done}: {error}"

@@ -18,7 +18,7 @@ from dba_console.jobs.history.past_jobs import (
     WindowForecast,
     forecast_window,
 )
-from dba_console.watch.panels.phrases import name_of, text_line, wrap_words
+from dba_console.watch.panels.phrases import name_of, text_line
 from dba_console.watch.panels.table_layout import number_cell
 from dba_console.watch.panels.text_elements import (
     Cell,
@@ -31,6 +31,7 @@ from dba_console.watch.panels.text_elements import (
     TableColumn,
     TableRow,
     clean,
+    wrap_words,
 )
 from dba_console.watch.panels.time_formats import date_and_time, date_text
 

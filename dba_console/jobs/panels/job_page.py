@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames.model import Frame, LockNode
 from dba_console.watch.frames.progress_model import ObjectRow, PhaseRow, ProgressRow
-from dba_console.watch.panels.phrases import bar, fact, integer, join, name_of, reflow, text_line, wrap_words, xids_text
+from dba_console.watch.panels.phrases import bar, fact, integer, join, name_of, reflow, text_line, xids_text
 from dba_console.watch.panels.progress import (
     amount_text,
     grade_text,
@@ -25,7 +25,18 @@ from dba_console.watch.panels.progress import (
     title_text,
 )
 from dba_console.watch.panels.table_layout import table_lines
-from dba_console.watch.panels.text_elements import Cell, Line, Span, Style, TableColumn, TableRow, clean, cut, fit_line
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Line,
+    Span,
+    Style,
+    TableColumn,
+    TableRow,
+    clean,
+    cut,
+    fit_line,
+    wrap_words,
+)
 from dba_console.watch.panels.time_formats import date_and_time, hour_and_minute, local_date_and_time
 
 # The facts of one operation: progress, description, input and output, what it holds back. A label at the left, and

@@ -78,7 +78,7 @@ class PoolerRow(Struct, kw_only=True):
     since: str | None = None
 
 
-PANELS = (
+PANEL_NAMES = (
     "connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions", "events",
     "cluster",
 )  # fmt: skip
@@ -611,5 +611,5 @@ def charts(panel: type[PanelFrame]) -> dict[str, Charted]:
 @cache
 def chart_titles() -> dict[str, str]:
     """Return the titles of charted fields by `panel.field`, as the chart history names them."""
-    panels = {name: kind for name, kind in get_type_hints(Frame).items() if name in PANELS}
+    panels = {name: kind for name, kind in get_type_hints(Frame).items() if name in PANEL_NAMES}
     return {f"{name}.{field}": chart.title for name, kind in panels.items() for field, chart in charts(kind).items()}

@@ -17,10 +17,20 @@ from dba_console.watch.panels.phrases import (
     level_style,
     name_of,
     text_line,
-    wrap_words,
 )
 from dba_console.watch.panels.replication import LAG_S
-from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Style, Table, TableColumn, TableRow, clean
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Detail,
+    Line,
+    Span,
+    Style,
+    Table,
+    TableColumn,
+    TableRow,
+    clean,
+    wrap_words,
+)
 from dba_console.watch.panels.time_formats import local_time_of_day
 
 _OLD_S = 6.0

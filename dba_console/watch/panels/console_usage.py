@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import PANELS, Frame, SelfFrame
-from dba_console.watch.panels.phrases import fact, integer, join, level_style, name_of, reflow, text_line, wrap_words
-from dba_console.watch.panels.text_elements import Cell, Detail, Line, Style, Table, TableColumn, TableRow
+from dba_console.watch.frames.model import PANEL_NAMES, Frame, SelfFrame
+from dba_console.watch.panels.phrases import fact, integer, join, level_style, name_of, reflow, text_line
+from dba_console.watch.panels.text_elements import Cell, Detail, Line, Style, Table, TableColumn, TableRow, wrap_words
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
@@ -90,7 +90,7 @@ def _panels_table(frame: Frame) -> Table:
         TableColumn("note", "note", 60, grow=True),
     )
     rows = []
-    for name in PANELS:
+    for name in PANEL_NAMES:
         panel = getattr(frame, name)
         if name == "cluster" and panel.status == "unsupported":
             continue  # no cluster is configured

@@ -14,7 +14,6 @@ from dba_console.watch.panels.phrases import (
     rate_change,
     text_line,
     time_ahead,
-    wrap_words,
 )
 from dba_console.watch.panels.table_layout import number_cell
 from dba_console.watch.panels.text_elements import (
@@ -29,6 +28,7 @@ from dba_console.watch.panels.text_elements import (
     clean,
     fit,
     line_width,
+    wrap_words,
 )
 
 _FULL_WARN, _FULL_CRIT = 85.0, 95.0

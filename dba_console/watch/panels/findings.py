@@ -13,7 +13,7 @@ from dba_console.watch.frames.model import Finding, Frame, chart_titles
 from dba_console.watch.panels import charts
 from dba_console.watch.panels.charts import Chart, draw_chart
 from dba_console.watch.panels.events import axis_marks, finding_line, finding_sign, severity_sign, severity_style
-from dba_console.watch.panels.phrases import milliseconds, name_of, text_line, wrap_words
+from dba_console.watch.panels.phrases import milliseconds, name_of, text_line
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -26,11 +26,10 @@ from dba_console.watch.panels.text_elements import (
     cut,
     fit,
     fit_line,
-    line_width,
-    width,
+    text_width,
     wrap_lines,
+    wrap_words,
 )
-from dba_console.watch.panels.text_elements import width as width_of
 from dba_console.watch.panels.time_formats import (
     date_and_time,
     local_date_and_time,
@@ -124,9 +123,9 @@ def _shorten_name(name: str) -> str:
     >>> _shorten_name("/srv/postgresql/archive/disk"), _shorten_name("vda")
     ('…/archive/disk', 'vda')
     """
-    if width(name) <= _MAX_NAME_WIDTH:
+    if text_width(name) <= _MAX_NAME_WIDTH:
         return name
-    while width(name) > _MAX_NAME_WIDTH - 1:
+    while text_width(name) > _MAX_NAME_WIDTH - 1:
         name = name[1:]
     return "…" + name
 
@@ -214,7 +213,7 @@ def _wrapped(one: Finding, width: int, max_lines: int) -> list[Line]:
     space = width - _INDENT
     text = clean(one.text[:500])
     pieces = wrap_words(text, space) if space >= 20 else []
-    if pieces and width_of(pieces[-1]) > space - arrow:
+    if pieces and text_width(pieces[-1]) > space - arrow:
         pieces = wrap_words(text, space - arrow)
     if min(len(pieces), max_lines) <= 1:
         return [finding_line(one, width)]
@@ -351,11 +350,6 @@ _CURRENT_US = 10_000_000
 """Charts that end longer ago are not current."""
 
 
-def evidence_screen(frame: Frame, one: Finding, history: ChartHistory, width: int, height: int) -> list[Line]:
-    """Return the screen of a finding in at most `height` lines, from its first line."""
-    return visible_lines(all_evidence_lines(frame, one, history, width, height), height, 0)
-
-
 def all_evidence_lines(
     frame: Frame, one: Finding, history: ChartHistory, width: int, height: int, ended_us: int | None = None
 ) -> list[Line]:
@@ -395,16 +389,6 @@ def order_series(series: Sequence[str]) -> tuple[str, ...]:
 
 def _wrapped_lines(lines: Sequence[Line], width: int) -> list[Line]:
     return [(Span(" "), *line) for line in wrap_lines(lines, max(1, width - 1))]
-
-
-def visible_lines(lines: list[Line], height: int, top: int) -> list[Line]:
-    """Return the lines from `top` on; if more follow, the last line says how many."""
-    shown = lines[top : top + max(0, height)]
-    left = len(lines) - top - height
-    if left > 0 and height > 1:
-        cells = line_width(shown[-1])
-        shown[-1] = fit_line((Span(f" … ↓ {left + 1} more lines", "dim"),), cells)
-    return shown
 
 
 def chart_period(since_us: int, now_us: int, history: ChartHistory, cells: int = 0) -> tuple[int, int]:

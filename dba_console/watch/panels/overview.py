@@ -16,8 +16,7 @@ import msgspec
 from dba_console.core.errors import UsageError
 from dba_console.core.units import human_bytes, human_count, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import PANELS as CONTRACT_PANELS
-from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.model import PANEL_NAMES, Frame
 from dba_console.watch.panels import charts, events, findings, phrases
 from dba_console.watch.panels.boxes import Box, draw_boxes
 from dba_console.watch.panels.charts import Chart, draw_chart
@@ -25,7 +24,7 @@ from dba_console.watch.panels.events import axis_marks
 from dba_console.watch.panels.findings import list_lines, urgent_findings
 from dba_console.watch.panels.header import HeaderState, header
 from dba_console.watch.panels.io import stall_points
-from dba_console.watch.panels.phrases import name_of, wrap_words
+from dba_console.watch.panels.phrases import name_of
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.table_layout import table_lines
 from dba_console.watch.panels.text_elements import (
@@ -39,6 +38,7 @@ from dba_console.watch.panels.text_elements import (
     fit_line,
     line_text,
     line_width,
+    wrap_words,
 )
 from dba_console.watch.panels.time_formats import format_rfc3339
 
@@ -237,7 +237,7 @@ def stack_rows(
 
 
 def _is_empty(layout_row: LayoutRow, view: FrameWithHistory) -> bool:
-    """Check whether all that the row says is that nothing is there."""
+    """Check whether the row only shows that there are no locks or no operations."""
     locks, progress = view.frame.locks, view.frame.progress
     if layout_row.names == ("locks",):
         return locks.status == "ok" and locks.waiting == 0 and not (locks.trees or locks.note)
@@ -245,7 +245,7 @@ def _is_empty(layout_row: LayoutRow, view: FrameWithHistory) -> bool:
 
 
 def _folded(layout_row: LayoutRow) -> LayoutRow:
-    """Return the row with its only line in its title: what is cut elsewhere gets the space."""
+    """Return the row with its only line in its title: panels that are cut get the space."""
     return replace(layout_row, min_rows=0, good_rows=0, max_rows=0)
 
 
@@ -483,7 +483,7 @@ def show_json(frame: Frame) -> bytes:
             "at": format_rfc3339(frame.at_us),
             "seq": frame.seq,
             "target": frame.target,
-            "panels": {name: getattr(frame, name) for name in CONTRACT_PANELS},
+            "panels": {name: getattr(frame, name) for name in PANEL_NAMES},
             "findings": frame.findings,
             "self": frame.own,
         }

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration
 from dba_console.watch.frames.model import PanelFrame
-from dba_console.watch.panels.text_elements import Line, Span, Style, clean, cut, line_width, width
+from dba_console.watch.panels.text_elements import Line, Span, Style, clean, cut, line_width, wrap_words
 from dba_console.watch.samples.postgres import MAX_QUERY_BYTES
 
 SEPARATOR = Span(" · ", "dim")
@@ -105,41 +105,6 @@ def reflow(line: Line, cells: int) -> list[Line]:
         else:
             lines.append(tuple(one))
     return lines
-
-
-def wrap_words(text: str, cells: int) -> list[str]:
-    """Sanitize `text` and break it at blanks into lines of at most `cells` cells; longer words are split.
-
-    >>> wrap_words("not permitted: GRANT pg_monitor TO app", 16)
-    ['not permitted:', 'GRANT pg_monitor', 'TO app']
-    """
-    if cells < 1:
-        return []
-    lines: list[str] = []
-    current = ""
-    for word in clean(text).split():
-        while width(word) > cells:
-            if current:
-                lines.append(current)
-                current = ""
-            head = _fitting_start(word, cells)
-            lines.append(head)
-            word = word[len(head) :]
-        joined = f"{current} {word}" if current else word
-        if current and width(joined) > cells:
-            lines.append(current)
-            current = word
-        else:
-            current = joined
-    return [*lines, current] if current else lines
-
-
-def _fitting_start(word: str, cells: int) -> str:
-    """Return the longest start of `word` in at most `cells` cells, at least one character, so that wrapping ends."""
-    end = min(len(word), cells)
-    while end > 1 and width(word[:end]) > cells:
-        end -= 1
-    return word[:end]
 
 
 def bar(pct: float | None, cells: int) -> str:

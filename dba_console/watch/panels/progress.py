@@ -19,7 +19,6 @@ from dba_console.watch.panels.phrases import (
     query_lines,
     statement,
     text_line,
-    wrap_words,
 )
 from dba_console.watch.panels.table_layout import number_cell
 from dba_console.watch.panels.text_elements import (
@@ -35,8 +34,9 @@ from dba_console.watch.panels.text_elements import (
     clean,
     fit,
     line_width,
+    text_width,
+    wrap_words,
 )
-from dba_console.watch.panels.text_elements import width as len_of
 from dba_console.watch.panels.time_formats import local_date_and_time
 
 # Text about long operations, the same in the overview, the table and the page of a job.
@@ -224,8 +224,8 @@ def _narrow(row: ProgressRow, width: int) -> Line:
 def _join_parts(name: str, phase: str, middle: Line, tail: Line, width: int, min_name_width: int) -> Line | None:
     """Fit name and phase into the space left; None if it is too small."""
     space = width - line_width(middle) - line_width(tail) - 4
-    taken = len_of(name)
-    if phase and space < taken + 2 + min(len_of(phase), _MIN_PHASE_WIDTH):
+    taken = text_width(name)
+    if phase and space < taken + 2 + min(text_width(phase), _MIN_PHASE_WIDTH):
         return None
     if not phase and space < min(taken, min_name_width):
         return None

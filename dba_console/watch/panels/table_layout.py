@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from dba_console.watch.panels.text_elements import Cell, Line, Span, Table, TableColumn, TableRow, fit
-from dba_console.watch.panels.text_elements import width as cells_of
+from dba_console.watch.panels.text_elements import Cell, Line, Span, Table, TableColumn, TableRow, fit, text_width
 
 _MIN_GROWING_WIDTH = 30
 _MIN_TEXT_WIDTH = 8
@@ -52,7 +51,7 @@ def _growing_width(column: TableColumn, width: int) -> int:
 
 
 def _longest_width(column: TableColumn, rows: Sequence[TableRow], index: int) -> int:
-    return max([cells_of(column.title), *(cells_of(row.cells[index].text) for row in rows)])
+    return max([text_width(column.title), *(text_width(row.cells[index].text) for row in rows)])
 
 
 def _drop_columns(

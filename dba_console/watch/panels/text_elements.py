@@ -22,10 +22,10 @@ _NARROW = re.compile(r"[ -~\u00a1-\u02ff\u2010-\u2027\u203c\u2190-\u21ff\u2400-\
 """Characters known to take one cell: those the panels draw with, so most lines are measured by their length."""
 
 
-def width(text: str) -> int:
+def text_width(text: str) -> int:
     """Return the terminal cells of `text`: wide East Asian characters take two, combining ones none.
 
-    >>> width("abc"), width("表"), width("e\\u0301")
+    >>> text_width("abc"), text_width("表"), text_width("e\\u0301")
     (3, 2, 1)
     """
     if text.isascii() or _NARROW.fullmatch(text):
@@ -46,17 +46,17 @@ def fit(text: str, cells: int, *, right: bool = False) -> str:
     >>> fit("abc", 5), fit("abcdef", 4), fit("7", 3, right=True)
     ('abc  ', 'abc…', '  7')
     """
-    taken = width(text)
+    taken = text_width(text)
     if taken > cells:
         text = cut(text, cells)
-        taken = width(text)
+        taken = text_width(text)
     padding = " " * (cells - taken)
     return padding + text if right else text + padding
 
 
 def cut(text: str, cells: int) -> str:
     """Return `text` in at most `cells` cells, cut with `…` if needed."""
-    if width(text) <= cells:
+    if text_width(text) <= cells:
         return text
     if cells <= 0:
         return ""
@@ -87,7 +87,7 @@ __all__ = [
     "line",
     "line_text",
     "line_width",
-    "width",
+    "text_width",
 ]  # fmt: skip
 
 Style = Literal["", "dim", "title", "ok", "warn", "crit", "stale", "changed", "bar", "key", "head", "selected"]
@@ -108,7 +108,7 @@ def line(*parts: str | Span) -> Line:
 
 
 def line_width(spans: Line) -> int:
-    return sum(width(span.text) for span in spans)
+    return sum(text_width(span.text) for span in spans)
 
 
 def fit_line(spans: Line, cells: int) -> Line:
@@ -118,9 +118,9 @@ def fit_line(spans: Line, cells: int) -> Line:
         space = cells - taken
         if space <= 0:
             break
-        text = span.text if width(span.text) <= space else cut(span.text, space)
+        text = span.text if text_width(span.text) <= space else cut(span.text, space)
         kept.append(Span(text, span.style))
-        taken += width(text)
+        taken += text_width(text)
     if taken < cells:
         kept.append(Span(" " * (cells - taken)))
     return tuple(kept)
@@ -231,7 +231,7 @@ def line_breaks(text: str, cells: int) -> list[tuple[int, int]]:
     """
     pieces: list[tuple[int, int]] = []
     start = 0
-    while start < len(text) and width(text[start:]) > cells:
+    while start < len(text) and text_width(text[start:]) > cells:
         end = start + max(1, _characters_that_fit(text, start, cells))
         blank = text.rfind(" ", start, end + 1)
         if blank > start:
@@ -246,11 +246,11 @@ def line_breaks(text: str, cells: int) -> list[tuple[int, int]]:
 def _characters_that_fit(text: str, start: int, cells: int) -> int:
     """Return how many characters from `start` on fit into `cells` cells."""
     taken = 0
-    for count, sign in enumerate(text[start : start + cells + 1]):
-        taken += width(sign)
+    for index in range(start, len(text)):
+        taken += text_width(text[index])
         if taken > cells:
-            return count
-    return cells
+            return index - start
+    return len(text) - start
 
 
 def wrap(text: str, cells: int) -> list[str]:
@@ -260,6 +260,16 @@ def wrap(text: str, cells: int) -> list[str]:
     ['select a,', 'b from c']
     """
     return [text[start:end] for start, end in line_breaks(text, cells)]
+
+
+def wrap_words(text: str, cells: int) -> list[str]:
+    """Sanitize `text` and wrap it with single blanks between its words; no line without a word.
+
+    >>> wrap_words("not permitted: GRANT pg_monitor  TO app", 16), wrap_words(" ", 9)
+    (['not permitted:', 'GRANT pg_monitor', 'TO app'], [])
+    """
+    words = " ".join(clean(text).split())
+    return wrap(words, cells) if words and cells > 0 else []
 
 
 def wrap_line(spans: Line, cells: int) -> list[Line]:
@@ -273,6 +283,15 @@ def wrap_line(spans: Line, cells: int) -> list[Line]:
 def wrap_lines(lines: Iterable[Line], cells: int) -> list[Line]:
     """Break every line to `cells` cells."""
     return [piece for spans in lines for piece in wrap_line(spans, cells)]
+
+
+def scrolled_lines(lines: Sequence[Line], top: int, height: int, indent: str = " ") -> list[Line]:
+    """Return at most `height` lines from `top` on; if more follow, the last one says how many."""
+    shown = list(lines[top : top + max(0, height)])
+    left = len(lines) - top - height
+    if left > 0 and height > 1:
+        shown[-1] = (Span(f"{indent}… ↓ {left + 1} more lines", "dim"),)
+    return shown
 
 
 def _slice(spans: Line, start: int, end: int) -> Line:
@@ -304,7 +323,7 @@ def ascii_text(text: str) -> str:
     likeness = text.translate(_TRANSLATION)
     if likeness.isascii():
         return likeness
-    return "".join(sign if sign.isascii() else "?" * width(sign) for sign in likeness)
+    return "".join(sign if sign.isascii() else "?" * text_width(sign) for sign in likeness)
 
 
 def ascii_line(spans: Line) -> Line:

@@ -136,3 +136,64 @@ class Lane:
         if self._worker is not None:
             self._worker.assign(None)
             self._worker = None
+
+
+class PolledCall(Generic[T]):
+    """One call at a time in a lane of its own, polled by a tick that never waits: start, ended, take. Not thread-safe.
+
+    A call that is pending for more than `timeout_us` counts as ended; `take` then abandons it.
+    """
+
+    def __init__(self, name: str, clock: Clock = SYSTEM, timeout_us: int | None = None) -> None:
+        self.lane = Lane(name, clock)
+        self.started_us = 0
+        """Monotonic time of the last start, 0 before the first."""
+        self._timeout_us = timeout_us
+        self._call: PendingCall[T] | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether a call was started whose result has not been taken."""
+        return self._call is not None
+
+    @property
+    def stuck(self) -> int:
+        return self.lane.stuck
+
+    def start(self, call: Callable[[], T], now_us: int | None = None) -> bool:
+        """Start `call`, which must be the only one; return False if too many threads of the lane are stuck.
+
+        `now_us` is the time of the tick, if that counts as the start.
+        """
+        try:
+            self._call = self.lane.start(call)
+        except LaneTimeout:
+            return False
+        self.started_us = self.lane.clock.mono_us() if now_us is None else now_us
+        return True
+
+    def ended(self, until_us: int = 0) -> bool:
+        """Return whether a call is to be taken; wait for it until monotonic `until_us` at the latest."""
+        if self._call is None:
+            return False
+        if self._call.ready(until_us):
+            return True
+        return self._timeout_us is not None and self.lane.clock.mono_us() - self.started_us > self._timeout_us
+
+    def idle(self, until_us: int) -> bool:
+        """Return whether no call runs; wait for the end of a running one until monotonic `until_us` at the latest."""
+        return self._call is None or self._call.ready(until_us)
+
+    def take(self) -> T:
+        """Return the result of the call that ended, or raise its exception; LaneTimeout if it did not end in time."""
+        assert self._call is not None
+        call, self._call = self._call, None
+        return call.result(0)
+
+    def abandon(self) -> None:
+        """Abandon the pending call."""
+        self._call = None
+        self.lane.abandon()
+
+    def close(self) -> None:
+        self.lane.close()

@@ -18,7 +18,7 @@ from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.disks import derive_disks
 from dba_console.watch.frames.io import derive_io
 from dba_console.watch.frames.memory import derive_memory
-from dba_console.watch.frames.model import PANELS, Frame, PanelFrame
+from dba_console.watch.frames.model import PANEL_NAMES, Frame, PanelFrame
 from dba_console.watch.frames.panel_status import DAMAGED, NOT_ON_THIS_HOST, NOT_READ
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
@@ -43,7 +43,7 @@ def frame(seen: Picture) -> Frame:
 
 
 def panels(made: Frame) -> dict[str, PanelFrame]:
-    return {name: getattr(made, name) for name in PANELS}
+    return {name: getattr(made, name) for name in PANEL_NAMES}
 
 
 def numbers(panel: PanelFrame) -> list[object]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.core.clock import SYSTEM
-from dba_console.watch.probes.deadline_lane import REPLACEMENTS, Lane, LaneTimeout
+from dba_console.watch.probes.deadline_lane import REPLACEMENTS, Lane, LaneTimeout, PolledCall
 from tests.background import wait_until
 
 LONG_S = 20.0
@@ -78,3 +78,39 @@ def test_a_job_that_is_not_ready_goes_on(lane: Lane, held: threading.Event) -> N
     held.set()
     assert pending.result(SYSTEM.mono_us() + int(LONG_S * 1e6)) is True
     assert lane.stuck == 0
+
+
+def test_a_polled_call_is_taken_once_it_has_ended(held: threading.Event) -> None:
+    call: PolledCall[bool] = PolledCall("test")
+    assert call.idle(0)
+    assert not call.ended()
+    assert call.start(held.wait)
+    assert call.pending
+    assert not call.ended()
+    held.set()
+    assert call.ended(SYSTEM.mono_us() + int(LONG_S * 1e6))
+    assert call.take() is True
+    assert not call.pending
+    call.close()
+
+
+def test_a_polled_call_that_exceeds_its_time_is_abandoned(held: threading.Event) -> None:
+    call: PolledCall[bool] = PolledCall("test", SYSTEM, timeout_us=1)
+    for _ in range(REPLACEMENTS):
+        assert call.start(held.wait)
+        wait_until(call.ended)
+        with pytest.raises(LaneTimeout):
+            call.take()
+    assert call.stuck == REPLACEMENTS
+    assert not call.start(held.wait)
+    assert not call.pending
+
+
+def test_a_polled_call_raises_what_its_call_raised() -> None:
+    call: PolledCall[float] = PolledCall("test")
+    assert call.start(lambda: 1 / 0)
+    wait_until(call.ended)
+    with pytest.raises(ZeroDivisionError):
+        call.take()
+    assert call.idle(0)
+    call.close()
