@@ -91,14 +91,26 @@ class Block(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """none: according to the author nothing reverts it."""
 
 
+class Prose(Struct, frozen=True, omit_defaults=True):
+    """A paragraph, list item, heading or piece of code of a document's text, without Markdown's emphasis."""
+
+    text: str
+    """In one line; code has its own lines."""
+    kind: Literal["text", "heading", "code"] = "text"
+    lead: str = ""
+    """What its first line begins with: `· ` or `1. ` of a list item, after its indentation."""
+    gap: bool = False
+    """A blank line comes before it."""
+
+
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A level-two heading with its blocks."""
 
     id: str
     title: str
     line: int
-    prose: str = ""
-    """Markdown of the step without its runnable fences."""
+    prose: tuple[Prose, ...] = ()
+    """Text of the step without its runnable fences."""
     blocks: tuple[Block, ...] = ()
     undo: tuple[Block, ...] = ()
     """Blocks that revert it; offered, not automatic."""
@@ -133,8 +145,8 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     format: int = FORMAT
     id: str
     title: str
-    prose: str = ""
-    """Markdown before the first step: purpose, when not to use it, cost, whom to inform."""
+    prose: tuple[Prose, ...] = ()
+    """Text before the first step: purpose, when not to use it, cost, whom to inform."""
     answers: tuple[str, ...] = ()
     """Rules whose findings it is offered for."""
     needs: tuple[str, ...] = ()
@@ -149,8 +161,8 @@ class Plan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lowest and highest major version of the server it is for."""
     inputs: tuple[Input, ...] = ()
     steps: tuple[Step, ...] = ()
-    sources: str = ""
-    """Markdown of the last section if it is `Sources`: tested versions and references."""
+    sources: tuple[Prose, ...] = ()
+    """Text of the last section if it is `Sources`: tested versions and references."""
     source: str = ""
     """The file it was read from, as given by the caller."""
     sha256: str = ""

@@ -14,19 +14,11 @@ from msgspec.structs import replace
 from dba_console.core.errors import ConsoleError, UsageError
 from dba_console.core.units import parse_duration, parse_size
 from dba_console.recording.plan import Block, BlockCondition, Confirmation, Input, Level
+from dba_console.runbooks.block_kind import BlockKind
+from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.parse import Fence
 from dba_console.runbooks.problems import Problems, suggest
-from dba_console.runbooks.schema import (
-    ALIASES,
-    BY_NAME,
-    INPUT,
-    KINDS,
-    RUNBOOK,
-    SHAPES,
-    BlockKind,
-    KeySpec,
-    attributes_of,
-)
+from dba_console.runbooks.schema import ALIASES, INPUT, RUNBOOK, SHAPES, KeySpec
 from dba_console.runbooks.values import TYPES, WHOLE, backtracking_risk, value_of
 
 # Values as an author writes them, converted by the declaration of their key.
@@ -330,12 +322,9 @@ def block_of(fence: Fence, block_id: Callable[[str, str], str], problems: Proble
         problems.add(fence.line, f"the block has more than {LONGEST_BLOCK} characters", "move it into a file")
         return None
     words = list(fence.braces.words[1:])
-    action, level = _second_word(kind, words, fence.line, problems)
-    attributes = _attributes(kind, fence, words, problems)
+    fields = _second_word(kind, words, fence.line, problems) | _attributes(kind, fence, words, problems)
     settings = _settings(kind, fence, problems)
-    if kind.name == "confirm" and level is not None:
-        attributes.setdefault("confirm", level)
-    return _build_block(kind, fence, block_id(kind.name, fence.braces.name), action, attributes, settings, problems)
+    return _build_block(kind, fence, block_id(kind.name, fence.braces.name), fields, settings, problems)
 
 
 def toml_of(fence: Fence, problems: Problems) -> dict[str, Any]:
@@ -365,14 +354,13 @@ def lines_of(fence: Fence) -> Callable[[str], int]:
 
 def _kind(fence: Fence, problems: Problems) -> BlockKind | None:
     words = fence.braces.words if fence.braces else ()
-    names = [kind.name for kind in KINDS]
     if not words:
-        problems.add(fence.line, "the braces have no kind", f"as in {{check}}; {suggest('', names)}")
+        problems.add(fence.line, "the braces have no kind", f"as in {{check}}; {suggest('', KINDS)}")
         return None
     name = words[0]
-    kind = BY_NAME.get(name)
+    kind = KINDS.get(name)
     if kind is None:
-        hint = f"did you mean {_SYNONYMS[name]}?" if name in _SYNONYMS else suggest(name, names)
+        hint = f"did you mean {_SYNONYMS[name]}?" if name in _SYNONYMS else suggest(name, KINDS)
         problems.add(fence.line, f"unknown kind of block {name!r}", hint)
         return None
     if fence.language not in kind.languages:
@@ -384,26 +372,24 @@ def _kind(fence: Fence, problems: Problems) -> BlockKind | None:
     return kind
 
 
-def _second_word(
-    kind: BlockKind, words: list[str], line: int, problems: Problems
-) -> tuple[str | None, Confirmation | None]:
-    """Take the name of an action or the level of a confirmation from the words."""
-    if kind.name == "action":
+def _second_word(kind: BlockKind, words: list[str], line: int, problems: Problems) -> dict[str, Any]:
+    """Take the field that is the word after the kind: the name of an action, or the level of a confirmation."""
+    if kind.word == "action":
         if words and NAME.fullmatch(words[0]):
-            return words.pop(0), None
+            return {"action": words.pop(0)}
         problems.add(line, "the action has no name", "as in {action drop-caches}; `docs/actions.md` lists them")
-    elif kind.name == "confirm" and words:
+    elif kind.word == "confirm" and words:
         try:
             level = read_confirmation(words[0])
-        except Exception:
-            return None, None
+        except InvalidValue:
+            return {}
         words.pop(0)
-        return None, level
-    return None, None
+        return {"confirm": level}
+    return {}
 
 
 def _attributes(kind: BlockKind, fence: Fence, words: Sequence[str], problems: Problems) -> dict[str, Any]:
-    keys = {key.name: key for key in attributes_of(kind.name)}
+    keys = {key.name: key for key in kind.all_attributes()}
     values_given: dict[str, Any] = dict(fence.braces.values) if fence.braces else {}
     values_given.update(dict.fromkeys(words, True))
     values: dict[str, Any] = {}
@@ -421,7 +407,7 @@ def _attributes(kind: BlockKind, fence: Fence, words: Sequence[str], problems: P
 
 
 def _attribute_hint(name: str, keys: Mapping[str, Any]) -> str:
-    kinds = [kind.name for kind in KINDS if any(key.name == name for key in attributes_of(kind.name))]
+    kinds = [kind.name for kind in KINDS.values() if name in kind.attributes]
     if kinds:
         return f"it is for {', '.join(kinds)}"
     return suggest(name, keys, what="it can have")
@@ -429,13 +415,13 @@ def _attribute_hint(name: str, keys: Mapping[str, Any]) -> str:
 
 def _settings(kind: BlockKind, fence: Fence, problems: Problems) -> dict[str, Any]:
     if fence.language != "toml":
-        if not fence.body.strip() and kind.name != "measure":
+        if not fence.body.strip() and not kind.may_be_empty:
             problems.add(fence.line, f"the block {kind.name} is empty")
         return {}
     table = toml_of(fence, problems)
     if kind.free:
         return table
-    if kind.name == "input":
+    if kind.keys is INPUT:
         name = fence.braces.values.get("as", "") if fence.braces else ""
         read = input_of(name, table, lines_of(fence), problems)
         settings: dict[str, Any] = msgspec.to_builtins(read) if read is not None else {}
@@ -447,31 +433,22 @@ def _build_block(
     kind: BlockKind,
     fence: Fence,
     block_id: str,
-    action: str | None,
     attributes: dict[str, Any],
     settings: dict[str, Any],
     problems: Problems,
 ) -> Block:
     """Return the block: attributes that are not fields of Block become settings."""
+    people = attributes.pop("people", None)
     fields = {name: value for name, value in attributes.items() if name in FIELDS}
-    if kind.free:
-        strange = [name for name in attributes if name not in FIELDS and name != "people"]
-        assert not strange, strange
-    else:
-        settings |= {name: value for name, value in attributes.items() if name not in FIELDS and name != "people"}
+    settings |= {name: value for name, value in attributes.items() if name not in FIELDS}
     for name in ("when", "done"):
         if name in fields:
             fields[name] = BlockCondition(**fields[name])
-    if people := attributes.get("people"):
+    if people:
         _second_person(fields, people, fence.line, problems)
-    if kind.name == "input" and "name" not in fields:
-        problems.add(fence.line, "an input needs a name", "as in {input as=pid}")
-    if kind.name == "preview":
-        settings.setdefault("empty", "skip")
-    if kind.name == "wait" and "timeout_s" not in fields and isinstance(settings.get("timeout_s"), float):
-        fields["timeout_s"] = settings["timeout_s"]
-    if fields.pop("tag", None) is not None and not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", attributes["tag"]):
-        problems.add(fence.line, f"tag {attributes['tag']!r} is not valid", "letters, digits, - and _")
+    if "tag" in fields and not re.fullmatch(r"[A-Za-z0-9_-]{1,32}", fields["tag"]):
+        problems.add(fence.line, f"tag {fields['tag']!r} is not valid", "letters, digits, - and _")
+    kind.compile(fields, settings, fence.line, problems)
     return Block(
         id=block_id,
         kind=kind.name,  # type: ignore[arg-type]
@@ -479,8 +456,6 @@ def _build_block(
         language=fence.language,  # type: ignore[arg-type]
         body="" if fence.language == "toml" else fence.body,
         settings=settings,
-        action=action,
-        tag=attributes.get("tag", ""),
         **fields,
     )
 

@@ -23,6 +23,7 @@ from dba_console.runbooks.code_references import (
 )
 from dba_console.runbooks.expr import measure_lines
 from dba_console.runbooks.expr_lint import ExpressionNames, read_expression
+from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.lint import lint
 from dba_console.runbooks.parse import LONGEST, Document, Fence, Section, parse
 from dba_console.runbooks.preview_rows import bound_preview
@@ -222,9 +223,6 @@ def _undeclared(block: Block, name: str, known: dict[str, str], problems: Proble
 
 SOURCES = "sources"
 """Id of the last section if it is not a step."""
-LEADING_ENDS = frozenset({"change", "run", "action", "wait", "choose", "manual", "input", "repeat"})
-"""A check after one of these depends on its effect, so it cannot run before the start."""
-
 FOLLOWING = frozenset({"empty-step", "undeclared", "unused-input", "nothing-to-count", "preview-unused"})
 """Rules that may fail only because an earlier block could not be parsed."""
 
@@ -284,7 +282,7 @@ def _checked(text: str, source: str, actions: Mapping[str, Any] | None) -> Check
         versions=(head.min_version, head.max_version),
         inputs=head.inputs,
         steps=steps,
-        sources="" if sources is None else sources.prose,
+        sources=() if sources is None else sources.prose,
         source=source,
         sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
@@ -448,7 +446,7 @@ def _leading(plan: Plan) -> Plan:
     for step in plan.steps:
         blocks = []
         for block in step.blocks:
-            leading = leading and block.kind not in LEADING_ENDS and not step.branch
+            leading = leading and kind_of(block).may_lead and not step.branch
             now = leading and block.kind == "check" and not results.intersection(block.uses)
             blocks.append(replace(block, leading=True) if now else block)
         steps.append(replace(step, blocks=tuple(blocks)))

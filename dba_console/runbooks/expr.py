@@ -7,16 +7,16 @@ unknown never counts as true. Every operand is evaluated, because the explanatio
 from __future__ import annotations
 
 import ast
+import operator
 import typing
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from simpleeval import InvalidExpression, SimpleEval
 
 from dba_console.core.units import human_duration
 from dba_console.runbooks.result_tables import format_value, replace_units
@@ -100,21 +100,17 @@ class Scope:
 
 def evaluate(text: str, scope: Scope) -> ExpressionResult:
     """Return the result of an expression. Never raises."""
-    evaluator = Evaluator(scope)
+    evaluator = _Evaluator(scope)
+    holds, problem = None, None
     try:
-        value = evaluator.value(text)
-    except (InvalidExpression, SyntaxError, TypeError, ValueError, ZeroDivisionError, RecursionError) as error:
-        message = str(error) or type(error).__name__
-        return ExpressionResult(
-            holds=None, text=evaluator.explained(), values=evaluator.seen, error=f"{text.strip()}: {message}"
-        )
-    explained = evaluator.explained()
-    if value is not None and not isinstance(value, bool):
-        return ExpressionResult(
-            holds=None, text=explained, values=evaluator.seen,
-            error=f"{text.strip()} is {format_value('', value)}, not true or false",
-        )  # fmt: skip
-    return ExpressionResult(holds=value, text=explained, values=evaluator.seen)
+        value = evaluator.value(parse_expression(text))
+        if value is None or isinstance(value, bool):
+            holds = value
+        else:
+            problem = f"{text.strip()} is {format_value('', value)}, not true or false"
+    except _FAILURES as error:
+        problem = f"{text.strip()}: {str(error) or type(error).__name__}"
+    return ExpressionResult(holds=holds, text=evaluator.explained(), values=evaluator.values, error=problem)
 
 
 def evaluate_measurement(body: str, scope: Scope) -> tuple[dict[str, Any], str]:
@@ -122,10 +118,10 @@ def evaluate_measurement(body: str, scope: Scope) -> tuple[dict[str, Any], str]:
     values: dict[str, Any] = {}
     value_texts = []
     for name, expression in measure_lines(body):
-        evaluator = Evaluator(scope)
+        evaluator = _Evaluator(scope)
         try:
-            values[name] = evaluator.value(expression)
-        except (InvalidExpression, SyntaxError, TypeError, ValueError, ZeroDivisionError, RecursionError):
+            values[name] = evaluator.value(parse_expression(expression))
+        except _FAILURES:
             values[name] = None
         value_texts.append(f"{name} {format_value(name, values[name])}{evaluator.oldest()}")
     return values, ", ".join(value_texts)
@@ -147,224 +143,199 @@ def measure_lines(body: str) -> list[tuple[str, str]]:
     return found
 
 
+class ExpressionError(Exception):
+    """Why an expression has no value."""
+
+
+_FAILURES = (ExpressionError, SyntaxError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError)
+"""What an expression of a foreign document can cause."""
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+"""No powers and no shifts: their results could fill the memory."""
+_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def parse_expression(text: str) -> ast.expr:
+    """Return the syntax tree of an expression; quantities with units become numbers. Raises SyntaxError and others."""
+    return ast.parse(" ".join(replace_units(text).split()), mode="eval").body
+
+
 class FrameRows(list[Any]):
     """Rows or values of a list in the frame; a column is a list again."""
 
 
-class _Root:
-    """A panel, the target, or the results of a block: the left side of a dot."""
-
-    def __init__(self, name: str, value: Any, age: str = "", known: bool = True) -> None:
-        self.name, self.value, self.age, self.known = name, value, age, known
-
-
-class Evaluator(SimpleEval):  # type: ignore[misc, unused-ignore]
-    """Evaluates one expression and records the values it reads."""
+class _Evaluator:
+    """Evaluates one expression and records the values it reads. Only what has a case here can be evaluated."""
 
     def __init__(self, scope: Scope) -> None:
-        super().__init__(functions={name: getattr(self, f"_do_{name}") for name in FUNCTIONS}, names={})
-        allowed = {
-            ast.Expr, ast.Name, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.Call, ast.Subscript,
-            ast.Attribute, ast.Constant,
-        }  # fmt: skip
-        self.nodes: dict[type[ast.AST], Callable[..., Any]]
-        self.operators: dict[type[ast.AST], Callable[..., Any]]
-        self.nodes = {kind: node for kind, node in self.nodes.items() if kind in allowed}
-        self.nodes[ast.Tuple] = self.nodes[ast.List] = self._sequence
-        operators = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.USub, ast.UAdd)
-        self.operators = {kind: operator for kind, operator in self.operators.items() if kind in operators}
         self._scope = scope
         self._ages: dict[str, str] = {}
-        self.seen: dict[str, Any] = {}
-
-    def value(self, text: str) -> Any:
-        """Return the value; None if unknown. Raises InvalidExpression, SyntaxError, TypeError."""
-        tree = ast.parse(" ".join(replace_units(text).split()), mode="eval")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self._final(self._eval(tree.body))
+        self.values: dict[str, Any] = {}
 
     def explained(self) -> str:
         """Return each value that was read, with unit and age, in order of first use."""
         return ", ".join(
-            f"{name} {format_value(name, value)}{self._ages.get(name, '')}" for name, value in self.seen.items()
+            f"{name} {format_value(name, value)}{self._ages.get(name, '')}" for name, value in self.values.items()
         )
 
     def oldest(self) -> str:
         return next(iter(self._ages.values()), "")
 
-    def _final(self, value: Any) -> Any:
-        if isinstance(value, _Root):
-            raise InvalidExpression(f"{value.name} is a whole panel or result; name one of its fields")
-        return value
+    def value(self, node: ast.expr) -> Any:
+        """Return the value; None if unknown. Raises one of `_FAILURES`."""
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Name(id="true" | "false"):
+                return node.id == "true"
+            case ast.Name() | ast.Attribute() | ast.Subscript():
+                return self._field(node)
+            case ast.Tuple() | ast.List():
+                return tuple(self.value(one) for one in node.elts)
+            case ast.BinOp():
+                return self._arithmetic(node)
+            case ast.UnaryOp():
+                return self._unary(node)
+            case ast.BoolOp():
+                truths = [_truth(self.value(one), one) for one in node.values]
+                decisive = isinstance(node.op, ast.Or)
+                return decisive if decisive in truths else None if None in truths else not decisive
+            case ast.Compare():
+                operands = [self.value(one) for one in (node.left, *node.comparators)]
+                verdicts = [_compared(kind, *pair) for kind, pair in zip(node.ops, pairwise(operands), strict=True)]
+                return False if False in verdicts else None if None in verdicts else True
+            case ast.Call():
+                return self._call(node)
+        raise ExpressionError(f"{ast.unparse(node)} is not allowed in expressions")
 
-    def _note_value(self, name: str, value: Any, age: str = "") -> Any:
-        self.seen[name] = len(value) if _has_rows(value) else list(value) if isinstance(value, FrameRows) else value
+    def _field(self, node: ast.expr) -> Any:
+        """Return an input, or a field of a panel or result: `panel.field`, `panel.list[key].column`."""
+        parts: list[ast.Attribute | ast.Subscript] = []
+        root = node
+        while isinstance(root, ast.Attribute | ast.Subscript):
+            parts.insert(0, root)
+            root = root.value
+        if not isinstance(root, ast.Name):
+            raise ExpressionError(f"{ast.unparse(root)} has no fields")
+        value, age = self._root(root.id)
+        if not parts and (root.id in self._scope.results or (root.id in ROOTS and root.id not in self._scope.inputs)):
+            raise ExpressionError(f"{root.id} is a whole panel or result; name one of its fields")
+        for part in parts:
+            if isinstance(part, ast.Attribute):
+                value = _column(value, part.attr)
+            else:
+                value = _selected(value, self.value(part.slice), part.value)
+        name = ast.unparse(node)
+        if not isinstance(value, Struct):
+            shown = len(value) if _has_rows(value) else list(value) if isinstance(value, FrameRows) else value
+            self.values[name] = "(secret)" if root.id in self._scope.secrets else shown
         if age:
             self._ages[name] = age
         return value
 
-    # Evaluation of each kind of node; the method names are those of simpleeval.
-
-    def _eval_name(self, node: ast.Name) -> Any:
-        name = node.id
-        if name in ("true", "false"):
-            return name == "true"
+    def _root(self, name: str) -> tuple[Any, str]:
+        """Return the value of a name and its age; a panel with old values is unknown."""
         if name in self._scope.results:
-            return _Root(name, self._scope.results[name])
+            return self._scope.results[name], ""
         if name in self._scope.inputs:
-            value = self._scope.inputs[name]
-            self.seen[name] = "(secret)" if name in self._scope.secrets else value
-            return value
-        if name in ROOTS:
-            return self._panel(name)
-        return self._note_value(name, None)
-
-    def _panel(self, name: str) -> _Root:
-        frame = self._scope.frame
-        if frame is None:
-            return _Root(name, None, " (nothing read yet)", known=False)
-        panel = getattr(frame, SPOKEN.get(name, name))
-        age_s = getattr(panel, "age_s", None)
+            return self._scope.inputs[name], ""
+        if name not in ROOTS:
+            return None, ""
+        if self._scope.frame is None:
+            return None, " (nothing read yet)"
+        panel = getattr(self._scope.frame, SPOKEN.get(name, name))
         status = getattr(panel, "status", "ok")
-        age = "" if age_s is None else f" ({human_duration(age_s)} old)"
         if status not in KNOWN_STATUS:
-            return _Root(name, panel, f" ({name} is {status})", known=False)
-        return _Root(name, panel, age)
+            return None, f" ({name} is {status})"
+        age_s = getattr(panel, "age_s", None)
+        return panel, "" if age_s is None else f" ({human_duration(age_s)} old)"
 
-    def _eval_attribute(self, node: ast.Attribute) -> Any:
-        if node.attr.startswith("_"):
-            raise InvalidExpression(f"{node.attr} is not a field")
-        owner = self._eval(node.value)
-        name = ast.unparse(node)
-        if isinstance(owner, _Root):
-            if not owner.known or owner.value is None:
-                return self._note_value(name, None, owner.age)
-            return self._note_value(name, _part(owner.value, node.attr), owner.age)
-        if isinstance(owner, FrameRows):
-            self.seen.pop(ast.unparse(node.value), None)
-            return self._note_value(name, FrameRows(_part(row, node.attr) for row in owner), self._age_of(node.value))
-        if owner is None:
-            return self._note_value(name, None)
-        self.seen.pop(ast.unparse(node.value), None)
-        return self._note_value(name, _part(owner, node.attr), self._age_of(node.value))
-
-    def _age_of(self, node: ast.AST) -> str:
-        return self._ages.get(ast.unparse(node), "")
-
-    def _eval_subscript(self, node: ast.Subscript) -> Any:
-        owner, key = self._eval(node.value), self._eval(node.slice)
-        if isinstance(owner, dict):
-            return self._note_value(ast.unparse(node), owner.get(key))
-        if owner is None or key is None:
-            return self._note_value(ast.unparse(node), None)
-        if not isinstance(owner, FrameRows):
-            raise InvalidExpression(f"{ast.unparse(node.value)} is not a list; select a row as in disks.mounts['/var']")
-        found = next((row for row in owner if _key(row) == key), None)
-        age = self._age_of(node.value)
-        self.seen.pop(ast.unparse(node.value), None)
-        name = ast.unparse(node)
-        if age:
-            self._ages[name] = age
-        if found is None:
-            self.seen[name] = None
-        return found
-
-    def _sequence(self, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
-        return tuple(self._final(self._eval(one)) for one in node.elts)
-
-    def _eval_binop(self, node: ast.BinOp) -> Any:
-        left, right = self._final(self._eval(node.left)), self._final(self._eval(node.right))
+    def _arithmetic(self, node: ast.BinOp) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        if (operation := ARITHMETIC.get(type(node.op))) is None:
+            raise ExpressionError(f"{ast.unparse(node)}: unsupported operator; use + - * /")
         if left is None or right is None:
             return None
-        if not all(isinstance(one, (int, float)) for one in (left, right)):
-            raise InvalidExpression(f"{ast.unparse(node)}: arithmetic needs numbers")
-        if isinstance(node.op, ast.Div) and right == 0:
-            return None
-        operator: Callable[[Any, Any], Any] | None = self.operators.get(type(node.op))
-        if operator is None:
-            raise InvalidExpression(f"{ast.unparse(node)}: unsupported operator; use + - * /")
-        return operator(left, right)
+        if not isinstance(left, int | float) or not isinstance(right, int | float):
+            raise ExpressionError(f"{ast.unparse(node)}: arithmetic needs numbers")
+        return None if operation is operator.truediv and right == 0 else operation(left, right)
 
-    def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
-        value = self._final(self._eval(node.operand))
+    def _unary(self, node: ast.UnaryOp) -> Any:
+        value = self.value(node.operand)
         if isinstance(node.op, ast.Not):
-            return None if value is None else not _truth(value, node.operand)
-        if value is None:
+            truth = _truth(value, node.operand)
+            return None if truth is None else not truth
+        if isinstance(node.op, ast.Invert):
+            raise ExpressionError(f"{ast.unparse(node)}: unsupported operator; use + - * /")
+        if value is not None and not isinstance(value, int | float):
+            raise ExpressionError(f"{ast.unparse(node)}: arithmetic needs numbers")
+        return -value if value is not None and isinstance(node.op, ast.USub) else value
+
+    def _call(self, node: ast.Call) -> Any:
+        name = ast.unparse(node.func)
+        if name not in FUNCTIONS or node.keywords:
+            raise ExpressionError(f"unknown function {name}; available: {', '.join(FUNCTIONS)}")
+        arguments = [self.value(one) for one in node.args]
+        if not arguments or (len(arguments) > 1 and name not in ("max", "min")):
+            raise ExpressionError(f"{name} takes one argument")
+        value = arguments[0]
+        if name == "known":
+            return value is not None
+        if name == "finding":
+            return self._finding(str(value))
+        if value is None and len(arguments) == 1:
             return None
-        if not isinstance(value, (int, float)):
-            raise InvalidExpression(f"{ast.unparse(node)}: arithmetic needs numbers")
-        return -value if isinstance(node.op, ast.USub) else value
-
-    def _eval_boolop(self, node: ast.BoolOp) -> bool | None:
-        values = [self._final(self._eval(one)) for one in node.values]
-        truths = [None if value is None else _truth(value, one) for value, one in zip(values, node.values, strict=True)]
-        decisive = isinstance(node.op, ast.Or)
-        if decisive in truths:
-            return decisive
-        return None if None in truths else not decisive
-
-    def _eval_compare(self, node: ast.Compare) -> bool | None:
-        operands = [self._final(self._eval(one)) for one in (node.left, *node.comparators)]
-        verdicts = [
-            _compared(kind, left, right)
-            for kind, left, right in zip(node.ops, operands, operands[1:], strict=False)
-        ]  # fmt: skip
-        if False in verdicts:
-            return False
-        return None if None in verdicts else True
-
-    def _eval_call(self, node: ast.Call) -> Any:
-        if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS or node.keywords:
-            raise InvalidExpression(f"unknown function {ast.unparse(node.func)}; available: {', '.join(FUNCTIONS)}")
-        return self.functions[node.func.id](*[self._eval(one) for one in node.args])
-
-    # The functions.
-
-    def _do_count(self, rows: Any) -> int | None:
-        if rows is None:
-            return None
-        return len(_rows(rows, "count"))
-
-    def _do_max(self, *values: Any) -> Any:
-        return self._extreme(max, values)
-
-    def _do_min(self, *values: Any) -> Any:
-        return self._extreme(min, values)
-
-    def _extreme(self, pick: Callable[[list[Any]], Any], values: tuple[Any, ...]) -> Any:
-        figures = list(_rows(values[0], "max and min") if len(values) == 1 and values[0] is not None else values)
+        if name == "abs":
+            return abs(value)
+        numbers = arguments if len(arguments) > 1 else _rows(value, name)
+        if name == "count":
+            return len(numbers)
         # An unknown value might be the largest.
-        return None if not figures or None in figures else pick(figures)
+        if None in numbers:
+            return None
+        return sum(numbers) if name == "sum" else (max if name == "max" else min)(numbers, default=None)
 
-    def _do_sum(self, rows: Any) -> Any:
-        figures = [] if rows is None else list(_rows(rows, "sum"))
-        return None if rows is None or None in figures else sum(figures)
-
-    def _do_abs(self, value: Any) -> Any:
-        return None if value is None else abs(value)
-
-    def _do_known(self, value: Any) -> bool:
-        return self._final(value) is not None
-
-    def _do_finding(self, rule: str) -> bool | None:
-        frame = self._scope.frame
-        if frame is None or not (frame.judged or frame.findings):
-            return self._note_value(f"finding('{rule}')", None) and None
-        found = any(rule in (one.rule, one.id) or rule in one.chain for one in frame.findings)
-        self._note_value(f"finding('{rule}')", found)
+    def _finding(self, rule: str) -> bool | None:
+        frame, found = self._scope.frame, None
+        if frame is not None and (frame.judged or frame.findings):
+            found = any(rule in (one.rule, one.id) or rule in one.chain for one in frame.findings)
+        self.values[f"finding('{rule}')"] = found
         return found
 
 
-def _part(owner: Any, name: str) -> Any:
-    """Return a field of a record. Raises InvalidExpression for anything else."""
+def _column(owner: Any, name: str) -> Any:
+    """Return a field of a record, or of each row of a list; None if the record is unknown. Raises ExpressionError."""
+    if isinstance(owner, FrameRows):
+        return FrameRows(_column(row, name) for row in owner)
+    if owner is None:
+        return None
     if isinstance(owner, Mapping):
         value = owner.get(name)
     elif isinstance(owner, Struct) and name in owner.__struct_fields__:
         value = getattr(owner, name)
     else:
-        raise InvalidExpression(f"unknown field {name}")
+        raise ExpressionError(f"unknown field {name}")
     return FrameRows(value) if isinstance(value, list) else value
+
+
+def _selected(owner: Any, key: Any, node: ast.expr) -> Any:
+    """Return the row of a list with this key; None if there is none. Raises ExpressionError."""
+    if isinstance(owner, Mapping):
+        return owner.get(key)
+    if owner is None or key is None:
+        return None
+    if not isinstance(owner, FrameRows):
+        raise ExpressionError(f"{ast.unparse(node)} is not a list; select a row as in disks.mounts['/var']")
+    return next((row for row in owner if _key(row) == key), None)
 
 
 def _has_rows(value: Any) -> bool:
@@ -374,22 +345,19 @@ def _has_rows(value: Any) -> bool:
 
 
 def _key(row: Any) -> Any:
-    for key in KEYS:
-        value = row.get(key) if isinstance(row, Mapping) else getattr(row, key, None)
-        if value is not None:
-            return value
-    return None
+    values = (row.get(key) if isinstance(row, Mapping) else getattr(row, key, None) for key in KEYS)
+    return next((value for value in values if value is not None), None)
 
 
 def _rows(value: Any, function: str) -> FrameRows:
     if not isinstance(value, FrameRows):
-        raise InvalidExpression(f"{function} takes a list")
+        raise ExpressionError(f"{function} takes a list")
     return value
 
 
-def _truth(value: Any, node: ast.expr) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidExpression(f"{ast.unparse(node)} is not true or false")
+def _truth(value: Any, node: ast.expr) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise ExpressionError(f"{ast.unparse(node)} is not true or false")
     return value
 
 
@@ -397,23 +365,17 @@ def _compared(kind: ast.cmpop, left: Any, right: Any) -> bool | None:
     """Return the result of one comparison; None if a side is unknown."""
     if left is None or right is None:
         return None
-    if isinstance(kind, (ast.In, ast.NotIn)):
-        if not isinstance(right, (tuple, list)):
-            raise InvalidExpression("`in` takes a list, as in role in ('primary', 'standby')")
+    if isinstance(kind, ast.In | ast.NotIn):
+        if not isinstance(right, tuple | list):
+            raise ExpressionError("`in` takes a list, as in role in ('primary', 'standby')")
         if left not in right and None in right:
             return None
         return (left in right) is isinstance(kind, ast.In)
-    if isinstance(kind, (ast.Eq, ast.NotEq)):
+    if isinstance(kind, ast.Eq | ast.NotEq):
         return bool((left == right) is isinstance(kind, ast.Eq))
-    figures = isinstance(left, (int, float)) and isinstance(right, (int, float))
-    if not figures and not (isinstance(left, str) and isinstance(right, str)):
-        raise InvalidExpression("< <= > >= compare two numbers or two texts")
-    if isinstance(kind, ast.Lt):
-        return bool(left < right)
-    if isinstance(kind, ast.LtE):
-        return bool(left <= right)
-    if isinstance(kind, ast.Gt):
-        return bool(left > right)
-    if isinstance(kind, ast.GtE):
-        return bool(left >= right)
-    raise InvalidExpression("is and is not are not supported; write == or !=")
+    if (comparison := _ORDER.get(type(kind))) is None:
+        raise ExpressionError("is and is not are not supported; write == or !=")
+    numbers = isinstance(left, int | float) and isinstance(right, int | float)
+    if not numbers and not (isinstance(left, str) and isinstance(right, str)):
+        raise ExpressionError("< <= > >= compare two numbers or two texts")
+    return comparison(left, right)

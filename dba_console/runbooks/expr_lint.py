@@ -7,16 +7,25 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from dba_console.runbooks.expr import FUNCTIONS, ROOTS, all_fields, fields_of, is_list, row_type, structs
+from dba_console.runbooks.expr import (
+    ARITHMETIC,
+    FUNCTIONS,
+    ROOTS,
+    all_fields,
+    fields_of,
+    is_list,
+    parse_expression,
+    row_type,
+    structs,
+)
 from dba_console.runbooks.problems import suggest
-from dba_console.runbooks.result_tables import replace_units, unknown_unit
+from dba_console.runbooks.result_tables import unknown_unit
 from dba_console.watch.frames.model import PANEL_NAMES
 
 _NODES = (
     ast.Expression, ast.Name, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute,
     ast.Constant, ast.Tuple, ast.List, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
 )  # fmt: skip
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _VERDICTS = (ast.Compare, ast.BoolOp)
 
 
@@ -44,16 +53,16 @@ def read_expression(text: str, known: Collection[str], *, verdict: bool = True) 
         reading.wrong.append((f"{unit} has an unknown unit", "write 64kB 10MB 1GB, 250ms 5s 10m 2h 3d, or 10%"))
         return reading
     try:
-        tree = ast.parse(" ".join(replace_units(text).split()), mode="eval")
+        tree = parse_expression(text)
     except SyntaxError:
         reading.wrong.append(_unreadable(text))
         return reading
-    figure = _non_condition(tree.body, known) if verdict else ""
+    figure = _non_condition(tree, known) if verdict else ""
     if figure:
         reading.wrong.append((f"{figure} is not true or false", f"compare it, as in {figure} > 10"))
-    elif verdict and not _is_condition(tree.body, known):
+    elif verdict and not _is_condition(tree, known):
         reading.wrong.append((f"{text.strip()!r} is not a condition", "compare it, as in … > 10MB"))
-    _walk(tree.body, reading, known)
+    _walk(tree, reading, known)
     return reading
 
 
@@ -104,7 +113,7 @@ def _non_condition(node: ast.expr, known: Collection[str]) -> str:
 
 
 def _walk(node: ast.AST, reading: ExpressionNames, known: Collection[str]) -> None:
-    if not isinstance(node, _NODES) or (isinstance(node, ast.operator) and not isinstance(node, _ARITHMETIC)):
+    if not isinstance(node, _NODES) or (isinstance(node, ast.operator) and type(node) not in ARITHMETIC):
         construct = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__.lower()
         reading.wrong.append(
             (

@@ -1,4 +1,4 @@
-"""Generate docs/runbook-format.md and the JSON Schema from the declarations in schema.py."""
+"""Generate docs/runbook-format.md and the JSON Schema from the declarations in schema.py and of the kinds of blocks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dba_console.recording.plan import FORMAT
-from dba_console.runbooks import lint
+from dba_console.runbooks.block_kind import BlockKind
 from dba_console.runbooks.expr import FUNCTIONS, ROOTS
+from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.lint import LINT_RULES
-from dba_console.runbooks.schema import ATTRIBUTES, INPUT, KINDS, RUNBOOK, SHAPES, STEP, BlockKind, KeySpec
+from dba_console.runbooks.schema import ATTRIBUTES, COMMON_ATTRIBUTES, INPUT, RUNBOOK, SHAPES, STEP, KeySpec
 from dba_console.runbooks.values import TYPES
 
 _HEAD = """# The format of runbooks
@@ -116,7 +117,7 @@ def _shape(key: KeySpec) -> str:
 
 
 def _kinds() -> Iterator[str]:
-    for kind in KINDS:
+    for kind in KINDS.values():
         languages = ", ".join(f"`{language}`" for language in kind.languages)
         yield f"### {kind.name}\n"
         yield f"{kind.help} Languages: {languages}.\n"
@@ -130,15 +131,15 @@ def _kinds() -> Iterator[str]:
 def _attributes() -> Iterator[str]:
     yield "| attribute | value | of | meaning |"
     yield "|---|---|---|---|"
-    for key in ATTRIBUTES:
-        kinds = ", ".join(kind.name for kind in KINDS if kind.name in key.kinds) or "all"
+    for key in (*COMMON_ATTRIBUTES, *ATTRIBUTES):
+        kinds = ", ".join(kind.name for kind in KINDS.values() if key.name in kind.attributes) or "all"
         yield f"| `{key.name}` | {_shape(key)} | {kinds} | {key.help} |"
 
 
 def _rules() -> Iterator[str]:
     yield "| rule | what it refuses, and why |"
     yield "|---|---|"
-    for name, rule in {**LINT_RULES, "action": lint.no_such_action}.items():
+    for name, rule in LINT_RULES.items():
         description = " ".join((inspect.getdoc(rule) or "").split()).replace("|", "\\|")
         yield f"| {name} | {description} |"
     yield "| undeclared | A name that is not an input or a result of an earlier block. |"
@@ -156,15 +157,15 @@ def json_schema() -> dict[str, Any]:
             "runbook": _object(RUNBOOK, inputs={"type": "object", "additionalProperties": {"$ref": "#/$defs/inputOf"}}),
             "inputOf": _object(INPUT),
             "step": _object(STEP),
-            **{kind.name: _kind(kind) for kind in KINDS},
+            **{kind.name: _kind(kind) for kind in KINDS.values()},
         },
         "$ref": "#/$defs/runbook",
     }
 
 
 def _kind(kind: BlockKind) -> dict[str, Any]:
-    attributes = [key for key in ATTRIBUTES if not key.kinds or kind.name in key.kinds]
-    properties: dict[str, Any] = {"language": {"enum": list(kind.languages)}, "attributes": _object(attributes)}
+    attributes = _object(list(kind.all_attributes()))
+    properties: dict[str, Any] = {"language": {"enum": list(kind.languages)}, "attributes": attributes}
     if "toml" in kind.languages:
         properties["table"] = {"type": "object"} if kind.free else _object(kind.keys)
     return {"description": kind.help, "type": "object", "properties": properties, "additionalProperties": False}

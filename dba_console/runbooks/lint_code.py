@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Set
 from itertools import pairwise
 
-from dba_console.recording.plan import Block, BlockCondition, Plan
+from dba_console.recording.plan import ACTING_KINDS, Block, BlockCondition, Plan
 from dba_console.runbooks.problems import Problem
-from dba_console.runbooks.schema import ACTING
 
 _MASKS = (
     (re.compile(r"\|\|\s*[({]?\s*(?:true\b|:(?=\s|;|$|\)))"), "|| true"),
@@ -340,7 +339,7 @@ def unbound_command(plan: Plan) -> Iterator[Problem]:
 def writing_check(plan: Plan) -> Iterator[Problem]:
     """A check, measurement, preview or condition must not change anything: a rehearsal runs it too, and repeatedly."""
     for block, line, text in _statements(plan):
-        is_read_only = block.kind not in (*ACTING, "undo") or text is not block.body
+        is_read_only = block.kind not in (*ACTING_KINDS, "undo") or text is not block.body
         bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text)))
         if is_read_only and (match := _WRITES.search(bare) or _NO_QUERY.match(bare)):
             what = "condition" if text is not block.body else block.kind

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-import shlex
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from dba_console.core.errors import UsageError
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, Input, Plan, Step
+from dba_console.recording.plan import ACTING_KINDS, Input, Plan, Prose, Step
+from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import masked_inputs
 from dba_console.runbooks.result_tables import format_value
-from dba_console.runbooks.values import WHOLE, arguments, for_sql, statement_text
+from dba_console.runbooks.walkthrough_text import prose_lines
+from dba_console.watch.panels.text_elements import line_text
 
 INDENT = "    "
+PROSE_WIDTH = 100
 
 
 def full_lines(plan: Plan) -> Iterator[str]:
     """Yield the compiled runbook: prose, and every step with its blocks."""
     yield from head(plan)
     if plan.prose:
-        yield from ("", *plan.prose.splitlines())
+        yield from ("", *_prose(plan.prose, ""))
     for number, step in enumerate(plan.steps, start=1):
         yield from ("", step_line(number, step))
         if step.prose:
-            yield from (INDENT + line if line else "" for line in step.prose.splitlines())
+            yield from _prose(step.prose, INDENT)
         for block in (*step.blocks, *step.undo):
             yield ""
-            yield INDENT + block_line(block)
-            yield from (INDENT * 2 + line for line in code_text(block).splitlines())
+            yield INDENT + kind_of(block).describe(block)
+            yield from (INDENT * 2 + line for line in kind_of(block).code_text(block).splitlines())
     if plan.sources:
-        yield from ("", "sources", *(INDENT + line if line else "" for line in plan.sources.splitlines()))
+        yield from ("", "sources", *_prose(plan.sources, INDENT))
     yield from ("", block_counts(plan))
+
+
+def _prose(prose: Sequence[Prose], indent: str) -> Iterator[str]:
+    for text in map(line_text, prose_lines(prose, PROSE_WIDTH - len(indent))):
+        yield indent + text if text else ""
 
 
 def plan_lines(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
@@ -52,8 +55,8 @@ def plan_lines(plan: Plan, values: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield step_line(number, step)
         for block in (*step.blocks, *step.undo):
-            yield INDENT + block_line(block)
-            yield from (INDENT * 2 + line for line in code_text(block, masked_values).splitlines())
+            yield INDENT + kind_of(block).describe(block)
+            yield from (INDENT * 2 + line for line in kind_of(block).code_text(block, masked_values).splitlines())
     yield from ("", block_counts(plan))
 
 
@@ -97,58 +100,6 @@ def step_line(number: int, step: Step) -> str:
     return f"{number:2d}  {step.title}  ({' · '.join(marks)})"
 
 
-def block_line(block: Block) -> str:
-    """Return `change "Terminate them" · confirm: type the number of rows · typically 5s`."""
-    name = f"action {block.action}" if block.kind == "action" else block.kind
-    marks = [name + (f" as {block.name}" if block.name else "") + (f" “{block.title}”" if block.title else "")]
-    if block.confirm is not None:
-        marks.append(confirmation(block.confirm))
-    if block.on:
-        marks.append(f"on {block.on}")
-    for word, test in (("only if", block.when), ("unless", block.done)):
-        if test is not None:
-            marks.append(f"{word} {' '.join(test.text.split())}")
-    if column := block.settings.get("chosen") if block.kind == "preview" else None:
-        marks.append(f"rows whose {column} is true are preselected")
-    if block.timeout_s is not None and block.kind != "wait":
-        marks.append(f"timeout {human_duration(block.timeout_s)}")
-    if block.usual_s is not None:
-        marks.append(f"typically {human_duration(block.usual_s)}")
-    if not block.transaction:
-        marks.append("outside a transaction")
-    return " · ".join(marks)
-
-
-def confirmation(one: Confirmation) -> str:
-    """Return how a block is confirmed."""
-    words = {"ack": "y", "yes": "yes", "target": "the target name", "count": "the number of rows",
-             "name": "its name, or the number of rows"}  # fmt: skip
-    phrase = f"“{one.text}”"
-    if (named := WHOLE.fullmatch(one.text)) is not None:
-        phrase = f"the value of {named[1]}"
-    expected_text = words.get(one.text if one.level == "type" else one.level, phrase)
-    return f"confirm: type {expected_text}" + (", two operators" if one.people > 1 else "")
-
-
-def code_text(block: Block, values: Mapping[str, Any] | None = None) -> str:
-    """Return the exact code or settings of a block, with known `values` inserted."""
-    if block.body:
-        text = textwrap.dedent(block.body).rstrip()
-        return text if values is None or block.language != "sql" else statement_text(text, for_sql(values))
-    if values is not None and (argv := block.settings.get("argv")):
-        return shlex.join(_argument(str(word), values) for word in argv)
-    options = block.settings.get("options", []) if block.kind == "choose" else []
-    lines = [f"{name} = {_setting(name, value)}" for name, value in block.settings.items() if value is not options]
-    return "\n".join([*lines, *(f"{one['key']}: {one['text']} → {one['goto']}" for one in options)])
-
-
-def _argument(word: str, values: Mapping[str, Any]) -> str:
-    try:
-        return arguments([word], values)[0]
-    except UsageError:  # the result of a block that has not run
-        return word
-
-
 def input_text(one: Input, value: Any) -> str:
     """Return the value of an input with its unit; a secret is not shown."""
     if value is None:
@@ -158,11 +109,3 @@ def input_text(one: Input, value: Any) -> str:
     if one.type == "duration":
         return human_duration(value)
     return human_bytes(value) if one.type == "size" else format_value("", value)
-
-
-def _setting(name: str, value: Any) -> str:
-    if name.endswith("_s") and isinstance(value, (int, float)):
-        return human_duration(value)
-    if isinstance(value, dict) and set(value) == {"language", "text"}:
-        return f"{value['language']}: {' '.join(str(value['text']).split())}"
-    return str(msgspec.json.encode(value).decode())

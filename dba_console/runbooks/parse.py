@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import Struct
 
+from dba_console.recording.plan import Prose
 from dba_console.runbooks.problems import Problem, Problems
 
 # Braces of a fence or a heading: `{kind word attribute attribute=value attribute="a value" #name}`.
@@ -140,7 +143,7 @@ class Section(Struct, frozen=True, kw_only=True):
     slug: str
     braces: Braces
     fences: tuple[Fence, ...]
-    prose: str
+    prose: tuple[Prose, ...]
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -171,43 +174,37 @@ def parse(text: str) -> Document:
     lines = text.split("\n")
     tokens = MarkdownIt("commonmark").parse(text)
     _swallowed(lines, tokens, problems)
-    titles = _headings(tokens, "h1")
-    headings = _headings(tokens, "h2")
-    fences = [_fence(token, problems) for token in tokens if token.type == "fence" and token.level == 0]
+    titles = [(_line(token), tokens[at + 1].content.strip()) for at, token in enumerate(tokens) if _heads(token, "h1")]
     if len(titles) != 1:
         line = titles[1][0] if titles else 1
         problems.add(line, "the runbook has a second title" if titles else "the runbook has no title",
                      "write one `# What it does` at the top; steps are headings of level two: `## …`")  # fmt: skip
-    starts = [start for start, _, _ in headings]
-    head = _section(lines, fences, (1, "", 0), starts[0] if starts else len(lines) + 1, problems)
-    sections = tuple(
-        _section(lines, fences, heading, following, problems)
-        for heading, following in zip(headings, [*starts[1:], len(lines) + 1], strict=False)
-    )
+    groups: list[list[Token]] = [[]]
+    for token in tokens:
+        if _heads(token, "h2"):
+            groups.append([])
+        groups[-1].append(token)
+    head, *sections = (_section(group, problems) for group in groups)
     return Document(
         title=titles[0][1] if titles else "",
         title_line=titles[0][0] if titles else 1,
         head=head,
-        sections=sections,
+        sections=tuple(sections),
         problems=problems.sorted(),
     )
 
 
-def _headings(tokens: Sequence[Token], tag: str) -> list[tuple[int, str, int]]:
-    """Return line, text and number of lines of each top-level heading of that level."""
-    found = []
-    for at, token in enumerate(tokens):
-        if token.type == "heading_open" and token.tag == tag and token.level == 0 and token.map:
-            found.append((token.map[0] + 1, tokens[at + 1].content.strip(), token.map[1] - token.map[0]))
-    return found
+def _heads(token: Token, tag: str) -> bool:
+    """Return whether it begins a heading of that level, outside of lists and quotations."""
+    return token.type == "heading_open" and token.tag == tag and token.level == 0
 
 
-def _section(
-    lines: Sequence[str], fences: Sequence[Fence], heading: tuple[int, str, int], end: int, problems: Problems
-) -> Section:
-    """Return the section from a heading's line up to the line `end`."""
-    line, title, height = heading
-    within = tuple(fence for fence in fences if line <= fence.line < end)
+def _section(tokens: Sequence[Token], problems: Problems) -> Section:
+    """Return the section of a heading of level two and all up to the next; the first one has no heading."""
+    line, title = 1, ""
+    if tokens and _heads(tokens[0], "h2"):
+        line, title = _line(tokens[0]), tokens[1].content.strip()
+        tokens = tokens[3:]
     braces = Braces()
     if "{" in title:
         try:
@@ -217,20 +214,72 @@ def _section(
             problems.add(line, f"invalid braces of the heading: {error}")
             title = title.partition("{")[0].strip()
     title = re.sub(r"[`*]", "", title)
-    prose = _prose(lines, within, line + height, end)
-    return Section(line=line, title=title, slug=slug(title), braces=braces, fences=within, prose=prose)
+    fences = {id(token): _fence(token, problems) for token in tokens if token.type == "fence" and token.level == 0}
+    blocks = {one for one, fence in fences.items() if fence.braces and "example" not in fence.braces.words}
+    prose = prose_of([token for token in tokens if id(token) not in blocks])
+    return Section(line=line, title=title, slug=slug(title), braces=braces, fences=tuple(fences.values()), prose=prose)
 
 
-def _prose(lines: Sequence[str], fences: Sequence[Fence], start: int, end: int) -> str:
-    """Return the lines of a section without its runnable fences and its title."""
-    runnable: set[int] = set()
-    for fence in fences:
-        if fence.braces is not None and "example" not in fence.braces.words:
-            height = fence.body.count("\n") + 2
-            runnable.update(range(fence.line, fence.line + height))
-    kept = [lines[at - 1] for at in range(start, min(end, len(lines) + 1)) if at not in runnable]
-    text = "\n".join(line for line in kept if not line.startswith("# "))
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
+def prose_of(tokens: Sequence[Token]) -> tuple[Prose, ...]:
+    """Return the text of a section from its tokens; without titles, rules and comments."""
+    found: list[Prose] = []
+    depth, lead, tag, end = 0, "", "", 0
+
+    def add(text: str, kind: Literal["text", "heading", "code"], token: Token) -> None:
+        nonlocal end, lead
+        first, last = token.map or (end, end)
+        found.append(Prose(text, kind, lead if kind == "text" else "", bool(found) and first > end))
+        end, lead = last, " " * len(lead)
+
+    for token in tokens:
+        match token.type:
+            case "bullet_list_open" | "ordered_list_open":
+                depth += 1
+            case "bullet_list_close" | "ordered_list_close":
+                depth -= 1
+                lead = "  " * depth
+            case "list_item_open":
+                lead = "  " * (depth - 1) + (f"{token.info}{token.markup} " if token.info else "· ")
+            case "blockquote_open" | "blockquote_close":
+                lead = "> " if token.nesting > 0 else ""
+            case "heading_open" | "paragraph_open":
+                tag = token.tag
+            case "inline" if tag == "p" and token.content.startswith("|"):  # a table
+                for row in token.content.splitlines():
+                    add(row.strip(), "text", token)
+            case "inline" if tag != "h1":
+                add(_inline_text(token), "text" if tag == "p" else "heading", token)
+            case "fence" | "code_block":
+                add(token.content, "code", token)
+            case "html_block" if not token.content.lstrip().startswith("<!--"):
+                add(token.content, "code", token)
+    return tuple(found)
+
+
+def _inline_text(token: Token) -> str:
+    """Return the text without the marks of emphasis; code keeps its marks, and a link shows its address."""
+    text, links, literal = "", [""], [False]
+    children = token.children or []
+    for child, following in zip_longest(children, children[1:]):
+        match child.type:
+            case "code_inline":
+                text += child.markup + child.content + child.markup
+            case "softbreak" | "hardbreak":
+                text += " "
+            case "em_open":  # in `a*b*c` and `count(*), sum(*)` the signs are no emphasis
+                content = following.content if following is not None else ""
+                literal.append(bool(re.search(r"\w\Z", text)) or bool(re.match(r"[^\w\"'(`]", content)))
+                text += child.markup if literal[-1] else ""
+            case "em_close":
+                text += child.markup if literal.pop() else ""
+            case "link_open":
+                links.append(str(child.attrs["href"]))
+            case "link_close":
+                address = links.pop()
+                text += "" if text.endswith(address) else f" ({address})"
+            case _:
+                text += child.content
+    return text
 
 
 def _fence(token: Token, problems: Problems) -> Fence:

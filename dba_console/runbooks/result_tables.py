@@ -107,6 +107,11 @@ def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def counted(rows: int) -> str:
+    """Return `1 row`, `5 rows`."""
+    return "1 row" if rows == 1 else f"{rows} rows"
+
+
 def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = "") -> RunTable | None:
     """Return the rows with the columns of the first; None if there are no rows."""
     if not rows:

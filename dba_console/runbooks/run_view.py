@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from dba_console.recording.plan import Prose
+
 RunStatus = Literal["planned", "running", "waiting", "paused", "interrupted", "done", "failed", "aborted"]
 StepState = Literal["pending", "running", "ok", "failed", "skipped", "waiting", "unknown", "undone"]
 ENDED_STATES: frozenset[str] = frozenset({"done", "failed", "aborted"})
@@ -108,6 +110,7 @@ class BlockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     kind: str
     title: str
+    """From the document, else what its kind is called."""
     state: StepState
     exact: str = ""
     """Exact text of what runs: SQL with its values, argv, the action's own text."""
@@ -156,11 +159,11 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Login of the console that controls the run; others watch."""
     started_us: int = 0
     directory: str = ""
-    prose: str = ""
+    prose: tuple[Prose, ...] = ()
     steps: tuple[StepView, ...] = ()
     current: str = ""
     """Id of the current step."""
-    step_prose: str = ""
+    step_prose: tuple[Prose, ...] = ()
     blocks: tuple[BlockView, ...] = ()
     """Of the current step."""
     block: str = ""

@@ -1,15 +1,13 @@
-"""Schema of the runbook format: kinds of blocks, keys and attributes. Documents are checked against it;
-docs/runbook-format.md and the JSON Schema are generated from it.
+"""Schema of the runbook format: keys and attributes; the tables of blocks are declared by their kinds. Documents are
+checked against it; docs/runbook-format.md and the JSON Schema are generated from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Literal, get_args
 
 from msgspec import Struct
 
-from dba_console.recording.plan import Kind
 from dba_console.runbooks.values import TYPES
 
 Shape = Literal[
@@ -61,25 +59,7 @@ class KeySpec(Struct, frozen=True):
     """Name of the value in the compiled plan, where it differs."""
     reference: bool = False
     """`%(input)s` may stand for the value."""
-    kinds: frozenset[str] = frozenset()
-    """Kinds of block that accept an attribute; empty: all."""
 
-
-class BlockKind(Struct, frozen=True):
-    """A kind of block."""
-
-    name: str
-    languages: tuple[str, ...]
-    help: str
-    keys: tuple[KeySpec, ...] = ()
-    """Keys of its table, with language toml."""
-    free: bool = False
-    """The table is checked elsewhere: it holds the settings of an action."""
-
-
-ACTING = frozenset({"change", "run", "action"})
-CONFIRMED = frozenset({"change", "run", "action", "confirm", "undo"})
-NAMED = frozenset({"measure", "preview", "change", "run", "action", "input", "manual"})
 
 RUNBOOK: tuple[KeySpec, ...] = (
     KeySpec("id", "name", "name on the command line and in findings; equals the name of its file", required=True),
@@ -120,7 +100,7 @@ STEP: tuple[KeySpec, ...] = (
 )
 """Attributes in braces after the heading of a step."""
 
-ATTRIBUTES: tuple[KeySpec, ...] = (
+COMMON_ATTRIBUTES: tuple[KeySpec, ...] = (
     KeySpec("title", "text", "purpose of the block, in a few words"),
     KeySpec("when", "test", "condition; if it does not hold, the block is skipped"),
     KeySpec("done", "test",
@@ -129,106 +109,39 @@ ATTRIBUTES: tuple[KeySpec, ...] = (
     KeySpec("on", "text", "`primary`, `standby` or a target of the configuration; default: the target of the run"),
     KeySpec("role", "text", "`monitor`: read-only connection; `operator`: connection for changes",
         choices=("monitor", "operator")),
-    KeySpec("confirm", "confirm", "confirmation required before it runs", kinds=CONFIRMED),
-    KeySpec("people", "int", "`2`: a second operator must also confirm, from another login", kinds=CONFIRMED),
     KeySpec("usual", "duration", "typical duration", to="usual_s"),
     KeySpec("urgent", "flag", "shown as urgent"),
-    KeySpec("as", "result", "name of its result for later blocks", to="name", kinds=NAMED),
-    KeySpec("host", "flag", "affects this host only: the server need not be identified", kinds=frozenset({"run"})),
-    KeySpec("tag", "text", "tag of its lines", kinds=frozenset({"run", "undo"})),
-    KeySpec("undo", "text", "`none`: nothing needs to be, or nothing can be, reverted", choices=("none",),
-        kinds=ACTING),
-    KeySpec("transaction", "switch",
-        "`no`: run outside a transaction, as VACUUM requires", kinds=frozenset({"change", "undo"})),
-    KeySpec("lock_timeout", "duration", "lock_timeout of the transaction; default 2s", to="lock_timeout_s",
-        kinds=frozenset({"change", "undo"})),
-    KeySpec("each", "flag", "executed once for each row of the preview, with its columns as values",
-        kinds=frozenset({"change"})),
-    KeySpec("of", "result", "name of the preview whose rows it uses; default: the one before it in the step",
-        to="rows_from", kinds=frozenset({"change"})),
-    KeySpec("at_most", "int", "maximum number of rows; with more it fails", kinds=frozenset({"preview"})),
-    KeySpec("chosen", "result",
-        "a boolean column: rows where it is not true are shown, but not preselected",
-        kinds=frozenset({"preview"})),
-    KeySpec("empty", "text", "if there are no rows: skip the change after it, or fail",
-        choices=("skip", "fail"), kinds=frozenset({"preview"})),
-    KeySpec("databases", "result",
-        "name of an earlier preview: run in each database listed there (`datname`), one "
-        "after the other, and join the rows", kinds=frozenset({"preview"})),
-    KeySpec("against", "result",
-        "name of an earlier measurement to compare with; a block without lines measures "
-        "the same fields again", kinds=frozenset({"measure"})),
-    KeySpec("exit", "exits", "exit codes that count as success; default 0",
-        kinds=frozenset({"run", "check", "undo"})),
-    KeySpec("reads", "text",
-        "program whose messages it prints: progress is shown per object, and the result per phase; "
-        "exit code 1 of `pg_restore` counts as success only if it reports the number of ignored errors",
-        choices=("pg_dump", "pg_restore", "psql"), kinds=frozenset({"run"})),
-    KeySpec("archive", "text", "with `reads`: the dump that is written or read, for its list of objects",
-        kinds=frozenset({"run"}), reference=True),
-    KeySpec("jobs", "text", "with `reads`: number of parallel jobs", kinds=frozenset({"run"}),
-        reference=True),
 )  # fmt: skip
 """Attributes in braces after the kind of a block."""
 
-KINDS: tuple[BlockKind, ...] = (
-    BlockKind("check", ("expr", "sql", "sh"), "A condition that must hold; read-only. SQL: one row whose first column "
-           "is true. A command: exit code 0. An error or an unknown value fails the check."),
-    BlockKind("measure", ("expr", "sql"),
-        "Records numbers for a later comparison: lines `field` or `name = expression`, or "
-           "SQL with one row whose columns are the names."),
-    BlockKind("preview", ("sql",),
-        "Shows the rows that the next `change` of the step acts on; it acts on no others. Before "
-           "the confirmation the operator can deselect rows."),
-    BlockKind("change", ("sql",), "Changes the server, in its own transaction. `%(rows)s` is the preview's chosen "
-           "rows as JSON; with `each`, every column of a row is a value."),
-    BlockKind("run", ("sh", "toml"), "Runs a command: a bash script, or an argv in toml.", (
-        KeySpec("argv", "texts", "program and arguments; an argument that is `%(name)s` is that value", required=True),
-    )),
-    BlockKind("action", ("toml",), "Runs one of the console's actions, `{action NAME}`, with its settings: see "
-           "[actions.md](actions.md).", free=True),
-    BlockKind("wait", ("toml",), "Waits until a condition holds; shows value, trend and remaining time.", (
-        KeySpec("until", "test", "condition to wait for"),
-        KeySpec("hold_for", "duration", "time the condition must hold without a break; alone: wait that long",
-            to="hold_for_s", reference=True),
-        KeySpec("until_time", "text", "a time, `03:30` or RFC 3339", reference=True),
-        KeySpec("every", "duration", "interval between checks; default 5s", to="every_s", reference=True),
-        KeySpec("timeout", "duration", "time after which the operator is asked; required with `until`",
-            to="timeout_s", reference=True),
-    )),
-    BlockKind("confirm", ("toml",), "Asks for a confirmation, `{confirm yes}`, `{confirm type:target}`; covers the "
-           "`change`, `run` and `action` blocks after it in the step.", (
-        KeySpec("text", "text", "text of the question"),
-    )),
-    BlockKind("choose", ("toml",), "A decision: each option leads to a later step.", (
-        KeySpec("question", "text", "text of the question", required=True),
-        KeySpec("options", "options",
-            "`key` is typed, `text` describes it, `goto` is the id of a later step, `next` "
-            "or `end`", required=True),
-    )),
-    BlockKind("manual", ("toml",), "A manual step: the operator does it and reports the result.", (
-        KeySpec("text", "text", "instructions", required=True),
-        KeySpec("evidence", "text", "evidence that is asked for afterwards"),
-    )),
-    BlockKind("input", ("toml",), "Asks for a value that is not known before the run; named by `as`.", INPUT),
-    BlockKind("repeat", ("toml",), "Repeats from a step, in rounds.", (
-        KeySpec("from", "name", "id of the first step of each round; default: this one"),
-        KeySpec("every", "duration", "time between two rounds", to="every_s", required=True, reference=True),
-        KeySpec("times", "int", "maximum number of rounds", reference=True),
-        KeySpec("while", "test", "repeat while this condition holds"),
-        KeySpec("ask", "switch", "`true`: ask before each round"),
-    )),
-    BlockKind("undo", ("sql", "sh"), "Reverts its step; offered when a run is aborted, never executed automatically "
-        "except with `reverts`."),
+ATTRIBUTES: tuple[KeySpec, ...] = (
+    KeySpec("confirm", "confirm", "confirmation required before it runs"),
+    KeySpec("people", "int", "`2`: a second operator must also confirm, from another login"),
+    KeySpec("as", "result", "name of its result for later blocks", to="name"),
+    KeySpec("host", "flag", "affects this host only: the server need not be identified"),
+    KeySpec("tag", "text", "tag of its lines"),
+    KeySpec("undo", "text", "`none`: nothing needs to be, or nothing can be, reverted", choices=("none",)),
+    KeySpec("transaction", "switch", "`no`: run outside a transaction, as VACUUM requires"),
+    KeySpec("lock_timeout", "duration", "lock_timeout of the transaction; default 2s", to="lock_timeout_s"),
+    KeySpec("each", "flag", "executed once for each row of the preview, with its columns as values"),
+    KeySpec("of", "result", "name of the preview whose rows it uses; default: the one before it in the step",
+        to="rows_from"),
+    KeySpec("at_most", "int", "maximum number of rows; with more it fails"),
+    KeySpec("chosen", "result", "a boolean column: rows where it is not true are shown, but not preselected"),
+    KeySpec("empty", "text", "if there are no rows: skip the change after it, or fail", choices=("skip", "fail")),
+    KeySpec("databases", "result",
+        "name of an earlier preview: run in each database listed there (`datname`), one "
+        "after the other, and join the rows"),
+    KeySpec("against", "result",
+        "name of an earlier measurement to compare with; a block without lines measures "
+        "the same fields again"),
+    KeySpec("exit", "exits", "exit codes that count as success; default 0"),
+    KeySpec("reads", "text",
+        "program whose messages it prints: progress is shown per object, and the result per phase; "
+        "exit code 1 of `pg_restore` counts as success only if it reports the number of ignored errors",
+        choices=("pg_dump", "pg_restore", "psql")),
+    KeySpec("archive", "text", "with `reads`: the dump that is written or read, for its list of objects",
+        reference=True),
+    KeySpec("jobs", "text", "with `reads`: number of parallel jobs", reference=True),
 )  # fmt: skip
-
-BY_NAME: Mapping[str, BlockKind] = {kind.name: kind for kind in KINDS}
-
-assert set(BY_NAME) == set(get_args(Kind))
-
-
-def attributes_of(kind: str) -> Iterator[KeySpec]:
-    """Yield the attributes that a kind of block accepts."""
-    for key in ATTRIBUTES:
-        if not key.kinds or kind in key.kinds:
-            yield key
+"""Attributes of some kinds, which name them."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dba_console.core.errors import UsageError
-from dba_console.recording.plan import Block, Confirmation, Plan, Step
+from dba_console.recording.plan import Block, Confirmation, Plan, Prose, Step
 
 Verb = Literal["cancel", "terminate"]
 WORDS = {"cancel": "Cancel the query of", "terminate": "Terminate"}
@@ -51,12 +51,12 @@ def signal_plan(verb: Verb, rows: Sequence[Mapping[str, Any]]) -> Plan:
         confirm=_confirmation(verb, len(chosen)),
         undo="none",
     )
-    title = f"{WORDS[verb]} {what}"
-    step = Step(id=verb, title=title, line=1, prose=COSTS[verb], blocks=(block,), panels=("sessions", "locks"))
+    title, prose = f"{WORDS[verb]} {what}", (Prose(COSTS[verb]),)
+    step = Step(id=verb, title=title, line=1, prose=prose, blocks=(block,), panels=("sessions", "locks"))
     return Plan(
         id=f"{verb}-backend",
         title=title,
-        prose=COSTS[verb],
+        prose=prose,
         needs=("server",),
         tag=verb.upper(),
         steps=(step,),

@@ -127,7 +127,6 @@ REFERENCE = re.compile(r"%\((\w+(?:\.\w+)?)\)([sIRL])")
 quoted literal, for commands that take no bound values (ALTER, CREATE, VACUUM …). `name.part` is a part of a result."""
 WHOLE = re.compile(r"%\((\w+)(?:\.(\w+))?\)s")
 """In settings and arguments: the whole text must be the reference; `%(name.part)s` is a part of a result."""
-BOUND_KINDS = frozenset({"wait", "repeat"})
 PHRASE_REFERENCE = re.compile(r"%\((\w+)\)s")
 """In the phrase of a confirmation: the value of an input."""
 IDENTIFIER_BYTES = 63
@@ -161,7 +160,7 @@ def typed(plan: Plan, inputs_given: Mapping[str, Any]) -> dict[str, Any]:
         names = ", ".join(missing)
         raise UsageError(f"runbook {plan.id} needs {names}", hint=f"--input {missing[0]}=…")
     for _, block in plan.blocks():
-        _phrase_filled(plan, block, values)
+        fill_phrase(plan, block, values)
     return values
 
 
@@ -192,26 +191,7 @@ def as_written(one: Input, value: Any) -> str:
     return _written(value)
 
 
-def bind_inputs(plan: Plan, values: Mapping[str, Any]) -> Plan:
-    """Return the plan with input references replaced in the settings of waits and repetitions and in the phrases of
-    confirmations. Raises UsageError for a phrase that cannot be typed."""
-
-    def filled_in(block: Block) -> Block:
-        block = _phrase_filled(plan, block, values)
-        if block.kind not in BOUND_KINDS:
-            return block
-        settings = fill_references(block.settings, values)
-        timeout = settings.get("timeout_s", block.timeout_s)
-        return msgspec.structs.replace(block, settings=settings, timeout_s=timeout)
-
-    steps = tuple(
-        msgspec.structs.replace(step, blocks=tuple(map(filled_in, step.blocks)), undo=tuple(map(filled_in, step.undo)))
-        for step in plan.steps
-    )
-    return msgspec.structs.replace(plan, steps=steps)
-
-
-def _phrase_filled(plan: Plan, block: Block, values: Mapping[str, Any]) -> Block:
+def fill_phrase(plan: Plan, block: Block, values: Mapping[str, Any]) -> Block:
     """Return the block with the inputs in its confirmation phrase. Raises UsageError if the phrase is empty, has more
     than one line, or is a reserved word."""
     confirmation = block.confirm

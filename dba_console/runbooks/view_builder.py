@@ -11,8 +11,9 @@ from msgspec import Struct, structs
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
-from dba_console.recording.plan import Block, Plan, Step
+from dba_console.recording.plan import Block, Plan, Prose, Step
 from dba_console.runbooks.code_references import sql_references
+from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import (
     bound_preview,
     code_shown,
@@ -22,7 +23,7 @@ from dba_console.runbooks.preview_rows import (
     undo_of,
 )
 from dba_console.runbooks.requests import AskRequest
-from dba_console.runbooks.result_tables import WHOLE_CHARACTERS, cell, comparison, table_of
+from dba_console.runbooks.result_tables import WHOLE_CHARACTERS, cell, comparison, counted, table_of
 from dba_console.runbooks.row_choice import chosen_count_text
 from dba_console.runbooks.run_state import BlockState, RunState
 from dba_console.runbooks.run_summary import TypicalDuration, as_table, summarize
@@ -39,7 +40,7 @@ from dba_console.runbooks.run_view import (
 )
 
 MOST_PROSE = 20_000
-"""Maximum characters of a text of the document."""
+"""Maximum characters of the text of a step or of the document."""
 MOST_NOTE = 2_000
 """Maximum characters of a text from servers and commands."""
 CACHED = 256
@@ -94,10 +95,10 @@ def run_view(plan: Plan, state: RunState, live: LiveStatus) -> RunView:
         driver=clean(live.driver),
         started_us=state.started_us or state.planned_us,
         directory=clean(live.directory),
-        prose=lines(plan.prose, MOST_PROSE),
+        prose=_clean_prose(plan.prose),
         steps=tuple(_step(state, one, live) for one in plan.steps),
         current=step.id if step is not None else "",
-        step_prose=lines(step.prose, MOST_PROSE) if step is not None else "",
+        step_prose=_clean_prose(step.prose) if step is not None else (),
         blocks=tuple(_block(plan, state, block, live) for block in blocks),
         block=state.current,
         question=live.question,
@@ -189,7 +190,7 @@ def _block(plan: Plan, state: RunState, block: Block, live: LiveStatus) -> Block
     return BlockView(
         id=block.id,
         kind=block.kind,
-        title=line(block.title),
+        title=line(block.title or kind_of(block).label or block.kind),
         state=_block_state(state, block, block_state),
         exact=code_text(plan, state, block),
         note=_in_one_line(block_state.note),
@@ -224,10 +225,6 @@ def code_text(plan: Plan, state: RunState, block: Block) -> str:
         many = (chosen_count_text(state.blocks[preview.id]) if preview else "") or counted(len(rows))
         beside.append(f"on {many} of {preview.id if preview else ''}{each}")
     return lines("\n".join([text, *(f"-- {one}" for one in beside)]), MOST_PROSE)
-
-
-def counted(rows: int) -> str:
-    return "1 row" if rows == 1 else f"{rows} rows"
 
 
 def _last_intent_fields(state: RunState, block: Block) -> Mapping[str, Any]:
@@ -298,6 +295,16 @@ def _acted_on(plan: Plan, state: RunState) -> bool:
         if preview is not None and state.blocks[preview.id].table == state.table:
             return True
     return False
+
+
+def _clean_prose(prose: Sequence[Prose]) -> tuple[Prose, ...]:
+    shown, left = [], MOST_PROSE
+    for one in prose:
+        shown.append(structs.replace(one, text=lines(one.text, left)))
+        left -= len(one.text)
+        if left <= 0:
+            break
+    return tuple(shown)
 
 
 def _clean_waiting(waiting: WaitView | None) -> WaitView | None:

@@ -17,7 +17,11 @@ from typing import Any
 from msgspec import Struct
 
 from dba_console.core.units import human_duration
-from dba_console.recording.plan import Block, Plan, Step
+from dba_console.recording.plan import ACTING_KINDS, Block, Plan, Step
+from dba_console.runbooks.asking_kinds import ask_secrets_again, ask_start, missing_object
+from dba_console.runbooks.block_kind import should_run
+from dba_console.runbooks.changing_kinds import act, outcome_of, settle
+from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import inputs_of, no_return_passed, undo_items
 from dba_console.runbooks.rehearsal import rehearse
 from dba_console.runbooks.requests import Answer, OperatorInterrupt, Outcome, Reply, Request, RevertSettingsRequest
@@ -25,8 +29,6 @@ from dba_console.runbooks.row_choice import confirmed_preview, row_names
 from dba_console.runbooks.run_state import END, FINISHED, RunState, UndoPlan
 from dba_console.runbooks.run_view import Option, WaitView, quote_for_typing
 from dba_console.runbooks.single_action import confirms_itself
-from dba_console.runbooks.walk_actions import act, outcome_of, settle, should_run
-from dba_console.runbooks.walk_checks import check, measure, preview, repeat, wait
 from dba_console.runbooks.walk_context import (
     PAUSED,
     NotAnAnswer,
@@ -39,15 +41,6 @@ from dba_console.runbooks.walk_context import (
     end_run,
     failure_text,
     place,
-)
-from dba_console.runbooks.walk_manual import (
-    ask_secrets_again,
-    ask_start,
-    ask_value,
-    choose,
-    confirm_block,
-    manual,
-    missing_object,
 )
 
 # Interrupts of the operator: pause, choose rows, skip a step, jump, abort.
@@ -304,22 +297,6 @@ class RunEnding(Struct, frozen=True):
     text: str
 
 
-BLOCKS: dict[str, Callable[[WalkContext, Block], Turn[None]]] = {
-    "check": check,
-    "measure": measure,
-    "preview": preview,
-    "wait": wait,
-    "repeat": repeat,
-    "confirm": confirm_block,
-    "choose": choose,
-    "manual": manual,
-    "input": ask_value,
-    "change": act,
-    "run": act,
-    "action": act,
-}
-
-
 def walk(
     plan: Plan, state: RunState, *, inputs: dict[str, Any] | None = None, now: Callable[[], int]
 ) -> Generator[Request, Reply, RunEnding]:
@@ -488,6 +465,6 @@ def _run(context: WalkContext, block: Block) -> Turn[None]:
     wait or round with a fixed end has evaluated them before."""
     context.state.current = block.id
     going_on = context.state.blocks[block.id].due_us is not None
-    if BLOCKS[block.kind] is not act and not going_on and not (yield from should_run(context, block)):
+    if block.kind not in ACTING_KINDS and not going_on and not (yield from should_run(context, block)):
         return
-    yield from BLOCKS[block.kind](context, block)
+    yield from kind_of(block).walk(context, block)

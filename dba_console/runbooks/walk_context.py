@@ -332,19 +332,6 @@ SETTLING = (
 )
 
 
-def decisions(block: Block) -> tuple[Option, ...]:
-    """Return the options of a `choose`."""
-    return tuple(
-        Option(key=str(one["key"]), text=str(one.get("text", ""))) for one in block.settings.get("options", ())
-    )
-
-
-def leads_to(block: Block, key: str) -> str:
-    """Return the step that an option leads to, or `end`; empty: the next step."""
-    goto = next((str(one.get("goto") or "") for one in block.settings.get("options", ()) if one["key"] == key), "")
-    return "" if goto == "next" else goto
-
-
 def place(goto: str) -> str:
     return "the end" if goto == END else goto
 

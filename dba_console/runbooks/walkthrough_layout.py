@@ -11,6 +11,7 @@ from typing import Literal
 
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, Input, Plan, Step
+from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.run_view import ENDED_STATES, OutputLine, RunView
 from dba_console.runbooks.walkthrough_text import (
     block_lines,
@@ -344,8 +345,6 @@ def _followed(lines: int, rows_left: int, follow: int | None) -> int:
 
 # A runbook before it is started: prose, inputs with given values, plan.
 
-_KINDS = {"choose": "decision", "manual": "manual step, with evidence"}
-"""Text for kinds of blocks whose name is not clear."""
 _NONE: Mapping[str, str] = {}
 
 
@@ -424,7 +423,7 @@ def _confirmation_text(one: Confirmation) -> str:
 
 
 def _block_words(block: Block) -> str:
-    what = f"{block.kind} {block.action}" if block.action else _KINDS.get(block.kind, block.kind)
+    what = f"{block.kind} {block.action}" if block.action else kind_of(block).label or block.kind
     title = f": {block.title}" if block.title else ""
     confirm = "" if block.confirm is None else f", {_confirmation_text(block.confirm)}"
     usual = "" if block.usual_s is None else f", typical {short_time(block.usual_s)}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dba_console.core.units import human_duration
+from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import (
     BlockView,
     OutputLine,
@@ -91,8 +92,6 @@ _ANSWER_HINTS = re.compile(r"(?i)\btype [`\"]")
 """Matches a question whose own text says what to type. The text of a failure may contain a server message such as `type
 "x" does not exist`."""
 _NUMBER = re.compile(r"[-+−~]?[\d.,]+( ?[a-zA-Zµ%/]+)?|\?|")
-_UNTITLED = {"choose": "decision", "manual": "manual step", "action": "action", "confirm": "confirmation"}
-"""Default titles of blocks, where the kind is not a good one."""
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?( UTC|Z|[-+]\d\d(:?\d\d)?)")
 
 
@@ -208,7 +207,7 @@ def prompt_of(question: Question) -> str:
 
 def block_lines(block: BlockView, cells: int, *, full: bool) -> list[Line]:
     """Return the lines of a block: state, title, times and note; with `full` also the exact text of what runs."""
-    title = clean(block.title or _UNTITLED.get(block.kind, block.kind))
+    title = clean(block.title)
     times = block_times(block)
     words = wrap(f"{title}{f'  {times}' if times else ''}", max(1, cells - 2))
     lead = [line(step_symbol(block.state), " ", Span(words[0], "title" if full else ""))]
@@ -487,72 +486,26 @@ def step_line(number: int, step: StepView, cells: int) -> Line:
     return line(step_symbol(step.state), Span(f" {number} ", "dim"), Span(title, style), gap, Span(taken, "dim"))
 
 
-# Markdown of a runbook as text lines: paragraphs are rewrapped, lists and code are kept. The text is sanitized, so that
-# it cannot control the terminal.
-
-_ITEM = re.compile(r"^(\s*)([-*+]|\d{1,3}[.)])\s+(.*)$")
-_HEADING = re.compile(r"^#{1,6}\s+(.*)$")
-_FENCE = re.compile(r"^\s*(```|~~~)")
-_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
-"""A span of code, shown unchanged."""
-_HIDE, _SHOW = str.maketrans("*_", "\x01\x02"), str.maketrans("\x01\x02", "*_")
-_STRONG = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
-_EMPHASIS = re.compile(r"(?<![\w*\\])([*_])(?=[\w\"'(`])((?:(?!\1).)+?)(?<=\S)\1(?![\w*])")
-"""Emphasis with one character, as in Markdown: not in `a * b`, `count(*)`, `pg_dump_all`."""
+# The text of a runbook: paragraphs are wrapped, code keeps its lines. It is sanitized, so that it cannot control the
+# terminal.
 
 
-def prose_lines(markdown: str, cells: int) -> list[Line]:
-    """Return the text in lines of at most `cells` cells, one blank line between paragraphs."""
+def prose_lines(prose: Sequence[Prose], cells: int) -> list[Line]:
+    """Return the text in lines of at most `cells` cells."""
     lines: list[Line] = []
-    for kind, text in _pieces(markdown):
-        match kind:
-            case "blank":
-                if lines and lines[-1]:
-                    lines.append(())
-            case "code":
-                lines += wrap_line(line(Span("  " + clean(text), "key")), cells)
-            case "heading":
-                lines += wrap_line(line(Span(_plain(text), "title")), cells)
-            case _:
-                lines += _hanging(text, "" if kind == "text" else kind, cells)
-    while lines and not lines[-1]:
-        lines.pop()
+    for one in prose:
+        if one.gap and lines:
+            lines.append(())
+        if one.kind == "code":
+            lines += [piece for text in one.text.splitlines() for piece in wrap_line(_code_line(text), cells)]
+        elif one.kind == "heading":
+            lines += wrap_line(line(Span(clean(one.text), "title")), cells)
+        else:
+            lead = clean(one.lead)
+            pieces = wrap(clean(one.text), max(8, cells - len(lead)))
+            lines += [line((" " * len(lead) if place else lead) + piece) for place, piece in enumerate(pieces)]
     return lines
 
 
-def _hanging(text: str, lead: str, cells: int) -> list[Line]:
-    """Return a paragraph, or a list item with its continuation lines indented."""
-    pieces = wrap(_plain(text), max(8, cells - len(lead)))
-    return [line((lead if place == 0 else " " * len(lead)) + piece) for place, piece in enumerate(pieces)]
-
-
-def _plain(text: str) -> str:
-    """Return the text without emphasis characters; spans of code unchanged."""
-    hidden = _CODE.sub(lambda code: code[0].translate(_HIDE), text)
-    return clean(_EMPHASIS.sub(r"\2", _STRONG.sub(r"\2", hidden)).translate(_SHOW))
-
-
-def _pieces(markdown: str) -> list[tuple[str, str]]:
-    """Return kind and text of each paragraph, item, heading, code line and blank line; an item's kind is its bullet."""
-    pieces: list[tuple[str, str]] = []
-    code = False
-    for one in markdown.splitlines():
-        if _FENCE.match(one):
-            code = not code
-        elif code:
-            pieces.append(("code", one))
-        elif not one.strip():
-            pieces.append(("blank", ""))
-        elif (heading := _HEADING.match(one)) is not None:
-            pieces.append(("heading", heading[1]))
-        elif one.lstrip().startswith("|"):
-            pieces.append(("row", one.strip()))
-        elif (item := _ITEM.match(one)) is not None:
-            sign = "·" if item[2] in "-*+" else item[2]
-            pieces.append((f"{' ' * min(len(item[1]), 6)}{sign} ", item[3]))
-        elif pieces and pieces[-1][0] not in ("blank", "code", "heading", "row"):
-            kind, before = pieces[-1]
-            pieces[-1] = (kind, f"{before} {one.strip()}")
-        else:
-            pieces.append(("text", one.strip()))
-    return [("text", text) if kind == "row" else (kind, text) for kind, text in pieces]
+def _code_line(text: str) -> Line:
+    return line(Span("  " + clean(text), "key"))

@@ -14,9 +14,10 @@ from dba_console.agent.runs.commands import command_environment, script_argv
 from dba_console.demo.cluster import Cluster
 from dba_console.runbooks.command_environment import server_environment
 from dba_console.runbooks.compile import compile_text
+from dba_console.runbooks.kinds import bind_inputs
 from dba_console.runbooks.library import SHIPPED
 from dba_console.runbooks.run_view import ENDED_STATES, Question, RunView
-from dba_console.runbooks.values import bind_inputs, typed
+from dba_console.runbooks.values import typed
 from tests.agent.agents import RunningAgent, agent
 from tests.agent.runs.scripted_console import Operator
 from tests.requirements import require_root

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin, RunRefused, RunViewMessage
-from dba_console.recording.plan import Block, Confirmation, Input, Plan, Step
+from dba_console.recording.plan import Block, Confirmation, Input, Plan, Prose, Step
 from dba_console.runbooks.run_view import Question, RunTable
 from dba_console.tui.loaders import LoadedRunbook
 from dba_console.tui.runbooks import values_for_input, values_in_frame
@@ -19,7 +19,8 @@ from tests.tui.test_findings import FULL, given
 from tests.walkthrough.views import DROP
 
 PLAN = Plan(
-    id="connection-storm", title="Too many connections", prose="Why: the house is full.\n\nWhen not: a planned load.",
+    id="connection-storm", title="Too many connections",
+    prose=(Prose("Why: the house is full."), Prose("When not: a planned load.", gap=True)),
     answers=("connections-filling",), source="/etc/rb/connection-storm.md",
     inputs=(
         Input(name="idle", type="duration", help="how long idle is too long", default="10m"),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import BlockView, OutputLine, Question, RunTable, RunView, StepView
 from dba_console.runbooks.walkthrough_layout import PANES, Pane, ViewOptions, body_lines, walkthrough
 from dba_console.watch.panels.text_elements import line, line_text, line_width
@@ -33,7 +34,7 @@ def test_a_run_on_a_wide_screen(scene: Scene) -> None:
 
 
 def test_the_question_is_seen_whole_however_long_the_step_is() -> None:
-    text = shown(structs.replace(DROP, step_prose="A long word of warning. " * 200, question=FAILED))
+    text = shown(structs.replace(DROP, step_prose=(Prose("A long word of warning. " * 200),), question=FAILED))
     assert "The check failed: cached is 200 MB." in text and "Type `retry`, `skip` or `abort`" in text
     assert "echo 1 > /proc/sys/vm/drop_caches" in text
 
@@ -120,7 +121,8 @@ def test_the_newest_line_of_the_output_in_full_is_seen_whole_however_long_it_is(
 def test_nothing_in_a_run_drives_the_terminal() -> None:
     evil = "a\x1b[2Jb\u202ec"
     view = structs.replace(
-        DROP, title=evil, step_prose=f"{evil}\n\n- {evil}\n```\n{evil}\n```", progress=evil,
+        DROP, title=evil, progress=evil,
+        step_prose=(Prose(evil), Prose(evil, lead=evil), Prose(evil, "code"), Prose(evil, "heading")),
         steps=(StepView(id="drop", title=evil, state="running", note=evil),),
         blocks=(BlockView(id="x", kind="run", title=evil, state="running", exact=evil, note=evil),), block="x",
         question=structs.replace(FAILED, text=evil), ending=evil, target=evil, runbook=evil,
@@ -131,16 +133,17 @@ def test_nothing_in_a_run_drives_the_terminal() -> None:
 
 
 words = st.text(st.characters(codec="utf-8"), max_size=60)
+prose = st.lists(st.builds(Prose, words, st.sampled_from(("text", "heading", "code")), words, st.booleans())).map(tuple)
 views = st.builds(
     RunView,
     run=words, runbook=words, title=words, mode=st.sampled_from(("run", "rehearse")),
-    state=st.sampled_from(("planned", "running", "waiting", "done", "failed")), target=words, prose=words,
+    state=st.sampled_from(("planned", "running", "waiting", "done", "failed")), target=words, prose=prose,
     steps=st.lists(
         st.builds(StepView, id=st.sampled_from("abc"), title=words, state=st.sampled_from(("ok", "running", "unknown")),
                   note=words, elapsed_s=st.none() | st.floats(0, 1e7), round=st.integers(0, 9)),
         max_size=12,
     ).map(tuple),
-    current=st.sampled_from("abc"), step_prose=words, progress=words, journal=words,
+    current=st.sampled_from("abc"), step_prose=prose, progress=words, journal=words,
     blocks=st.lists(
         st.builds(BlockView, id=st.sampled_from("xyz"), kind=words, title=words, state=st.just("running"), exact=words),
         max_size=4,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from markdown_it import MarkdownIt
 
+from dba_console.recording.plan import Prose
+from dba_console.runbooks.parse import prose_of
 from dba_console.runbooks.run_view import Option, OutputLine, Question, RunTable, WaitView
 from dba_console.runbooks.walkthrough_text import (
     how_to_answer,
@@ -114,10 +117,18 @@ def test_what_a_program_tells_of_its_progress_is_no_warning_and_its_errors_are()
     assert style("rsync: something") == "warn"
 
 
+def prose(markdown: str) -> tuple[Prose, ...]:
+    return prose_of(MarkdownIt("commonmark").parse(markdown))
+
+
 def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
-    markdown = "One\nsentence with **weight**.\n\n- an item\n  that goes on\n1. first\n\n```\n$ kept  as is\n```\n"
-    assert text(prose_lines(markdown, 30)) == [
-        "One sentence with weight.", "", "· an item that goes on", "1. first", "", "  $ kept  as is",
+    markdown = (
+        "One\nsentence with **weight**.\n\n- an item\n  that goes on\n  - and on\n\n    and on\n1. first\n\n"
+        "```\n$ kept  as is\n```\n<!-- for authors -->\n\n### Heading\n\n| a | b |\n| 1 | 2 |\n\n> quoted\n"
+    )
+    assert text(prose_lines(prose(markdown), 30)) == [
+        "One sentence with weight.", "", "· an item that goes on", "  · and on", "", "    and on", "1. first", "",
+        "  $ kept  as is", "", "Heading", "", "| a | b |", "| 1 | 2 |", "", "> quoted",
     ]  # fmt: skip
 
 
@@ -128,7 +139,11 @@ def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
         ("**`a*b` in bold** and `count(*)`, _so_", "`a*b` in bold and `count(*)`, so"),
         ("5 * 3 * 2, count(*), sum(*), rm *.gz *.lz4", "5 * 3 * 2, count(*), sum(*), rm *.gz *.lz4"),
         ("pg_dump_all, pg_stat_*, a*b*c, *unclosed", "pg_dump_all, pg_stat_*, a*b*c, *unclosed"),
+        (
+            "see [the manual](https://x.org/a) or <https://x.org/b>",
+            "see the manual (https://x.org/a) or https://x.org/b",
+        ),
     ],
 )
 def test_prose_is_read_without_the_signs_of_emphasis_and_with_all_others(written: str, read: str) -> None:
-    assert text(prose_lines(written, 80)) == [read]
+    assert text(prose_lines(prose(written), 80)) == [read]

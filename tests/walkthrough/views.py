@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import BlockView, Option, OutputLine, Question, RunTable, RunView, StepView, WaitView
 
 START_US = 1_795_186_387_000_000
@@ -37,9 +38,15 @@ DROP = RunView(
     run="20261120T145307Z-cache-drop-a1b2", runbook="cache-drop", title="Drop the page cache during a reclaim stall",
     mode="run", state="waiting", target="db2", identity="system identifier 7412, primary, timeline 1, PG 15.18",
     who="ann", driver="ann", started_us=START_US, directory="/s/runs/20261120T145307Z-cache-drop-a1b2",
-    prose="Why: free memory grows while I/O is dead.\n\n- when not: on a healthy host\n- whom: the **storage** team",
+    prose=(
+        Prose("Why: free memory grows while I/O is dead."),
+        Prose("when not: on a healthy host", lead="· ", gap=True),
+        Prose("whom: the storage team", lead="· "),
+    ),
     steps=STEPS, current="drop",
-    step_prose="The kernel gives back clean pages. What is read next comes from disk, so expect a slow minute.",
+    step_prose=(
+        Prose("The kernel gives back clean pages. What is read next comes from disk, so expect a slow minute."),
+    ),
     blocks=(
         BlockView(id="drop/check", kind="check", title="The cache is large", state="ok", note="cached 18 GB (1s old)"),
         BlockView(id="drop/action", kind="action", title="Drop the page cache", state="waiting",
@@ -86,7 +93,7 @@ CHOOSING = structs.replace(
     DROP, question=CHOSEN, table=ROWS,
     blocks=(
         BlockView(id="drop/preview", kind="preview", title="sessions that wait", state="ok", note="3 rows"),
-        BlockView(id="drop/action", kind="action", title="", state="waiting",
+        BlockView(id="drop/action", kind="action", title="action", state="waiting",
                   exact="SELECT pg_cancel_backend(pid) for 810, 811, 812"),
     ),
 )  # fmt: skip

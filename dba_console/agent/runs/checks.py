@@ -25,12 +25,11 @@ from dba_console.runbooks.expr import Scope, evaluate, evaluate_measurement, mea
 from dba_console.runbooks.expr_lint import reads_live_data
 from dba_console.runbooks.preview_rows import act_values, masked_inputs, named_values
 from dba_console.runbooks.requests import ReadRequest, ReadResult
-from dba_console.runbooks.result_tables import table_of
+from dba_console.runbooks.result_tables import counted, table_of
 from dba_console.runbooks.run_state import RunState
 from dba_console.runbooks.run_view import RunTable
 from dba_console.runbooks.values import environment as values_environment
 from dba_console.runbooks.values import for_sql, statement, statement_text
-from dba_console.runbooks.view_builder import counted
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.server_connections import RunServers

@@ -42,9 +42,9 @@ from dba_console.recording.run_paths import execution_directory
 from dba_console.runbooks.command_environment import server_environment
 from dba_console.runbooks.preview_rows import act_values
 from dba_console.runbooks.requests import AskRequest, ExecuteRequest, Outcome, ReadRequest, ReadResult, SettleRequest
+from dba_console.runbooks.result_tables import counted
 from dba_console.runbooks.values import arguments, fill_references, for_sql, statement
 from dba_console.runbooks.values import environment as values_environment
-from dba_console.runbooks.view_builder import counted
 
 
 class Executor:

@@ -26,7 +26,9 @@ from dba_console.recording.run_journal import JournalError, RunJournal
 from dba_console.recording.run_paths import execution_directory
 from dba_console.recording.run_records import TextMask, masked_value
 from dba_console.runbooks.apply_records import replay_records
+from dba_console.runbooks.asking_kinds import declared_input
 from dba_console.runbooks.command_environment import find_secrets
+from dba_console.runbooks.kinds import bind_inputs
 from dba_console.runbooks.requests import (
     Answer,
     AskRequest,
@@ -43,10 +45,8 @@ from dba_console.runbooks.requests import (
     WriteRequest,
 )
 from dba_console.runbooks.run_view import Option, OutputLine, quote_for_typing
-from dba_console.runbooks.values import bind_inputs
 from dba_console.runbooks.walk import RunEnding, walk
 from dba_console.runbooks.walk_context import interrupted
-from dba_console.runbooks.walk_manual import declared_input
 from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from dba_console.cli.formatting import print_json
 from dba_console.cli.frame_output import terminal_width
 from dba_console.cli.stdout import put
 from dba_console.core.decoding import convert
+from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import (
     ENDED_STATES,
     BlockView,
@@ -89,7 +90,8 @@ def _run_change(now: RunView) -> Change:
     return {
         "event": "run", "run": now.run, "runbook": now.runbook, "title": now.title, "mode": now.mode,
         "state": now.state, "target": now.target, "place": now.place or now.target, "identity": now.identity,
-        "who": now.who, "driver": now.driver, "directory": now.directory, "text": now.prose, "steps": steps,
+        "who": now.who, "driver": now.driver, "directory": now.directory, "steps": steps,
+        "text": msgspec.to_builtins(now.prose),
     }  # fmt: skip
 
 
@@ -111,11 +113,12 @@ def _step_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
         # A question within a step is shown as a question.
         within = was is not None and {was.state, step.state} == {"running", "waiting"} and was.round == step.round
         if not same and not silent and not within:
+            prose = now.step_prose if step.id == now.current and _is_new_step(before, now) else ()
             yield {
                 "event": "step", "run": now.run, "step": step.id, "number": number, "title": step.title,
                 "state": step.state, "text": step.note, "round": step.round, "elapsed_s": step.elapsed_s,
                 "usual_s": step.usual_s, "usual_from": step.usual_from, "point_of_no_return": step.point_of_no_return,
-                "prose": now.step_prose if step.id == now.current and _is_new_step(before, now) else "",
+                "prose": msgspec.to_builtins(prose),
             }  # fmt: skip
 
 
@@ -209,11 +212,15 @@ def _run(change: Change, at_us: int, cells: int) -> list[Line]:
         *(texts(f"stored in {change['directory']}", cells, "dim") if change["directory"] else []),
     ]
     if change["text"]:
-        lines += [(), *prose_lines(change["text"], cells), ()]
+        lines += [(), *prose_lines(_prose(change["text"]), cells), ()]
     for number, step in enumerate(change["steps"], start=1):
         usual = f"  ~{short_time(step['usual_s'])}" if (step["usual_s"] or 0.0) >= 0.5 else ""
         lines += texts(f"{number:>3} {step['title']}{usual}", cells)
     return [*lines, ()]
+
+
+def _prose(texts: object) -> tuple[Prose, ...]:
+    return msgspec.convert(texts, tuple[Prose, ...])
 
 
 def _state(change: Change, at_us: int, cells: int) -> list[Line]:
@@ -238,7 +245,7 @@ def _step(change: Change, at_us: int, cells: int) -> list[Line]:
     lines = [line(Span(f"{time_of_day(at_us)} ", "dim"), step_symbol(change["state"]), " ", Span(what, "title"))]
     if change["point_of_no_return"] and change["state"] in ("running", "waiting"):
         lines += texts("point of no return: this step cannot be undone", cells, "warn")
-    return [*lines, *(prose_lines(change["prose"], cells) if change["prose"] else [])]
+    return [*lines, *prose_lines(_prose(change["prose"]), cells)]
 
 
 def _record(change: Change, at_us: int, cells: int) -> list[Line]:

@@ -15,9 +15,10 @@ from dba_console.actions.registry import ACTIONS
 from dba_console.cli.runbook.documents import template_document
 from dba_console.runbooks.compile import check_text
 from dba_console.runbooks.format_page import json_schema, markdown
+from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.library import SHIPPED, check, entries
 from dba_console.runbooks.lint import LINT_RULES
-from dba_console.runbooks.schema import ATTRIBUTES, KINDS
+from dba_console.runbooks.schema import ATTRIBUTES, COMMON_ATTRIBUTES
 from dba_console.watch.findings.rule_engine import RULES as FINDINGS
 from tests.unit.runbooks.short_runbooks import told_of
 
@@ -39,9 +40,9 @@ def test_the_schema_can_be_printed() -> None:
 
 def test_the_schema_knows_every_kind_and_attribute() -> None:
     definitions = json_schema()["$defs"]
-    assert {kind.name for kind in KINDS} <= set(definitions)
-    names = {name for kind in KINDS for name in definitions[kind.name]["properties"]["attributes"]["properties"]}
-    assert names == {key.name for key in ATTRIBUTES}
+    assert set(KINDS) <= set(definitions)
+    names = {name for kind in KINDS for name in definitions[kind]["properties"]["attributes"]["properties"]}
+    assert names == {key.name for key in (*COMMON_ATTRIBUTES, *ATTRIBUTES)}
 
 
 @pytest.mark.parametrize("name", list(LINT_RULES))

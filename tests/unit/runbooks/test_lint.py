@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.actions.registry import ACTIONS
+from dba_console.runbooks.compile import check_text
 from dba_console.runbooks.lint import LINT_RULES
 from tests.unit.runbooks.short_runbooks import book, fence, plan_of, rules, steps, told
 
@@ -19,6 +21,9 @@ PATH = '[inputs.path]\ntype = "path"\n'
 WHO = '[inputs.who]\ntype = "role"\n'
 N = '[inputs.n]\ntype = "int"\n'
 OPTIONS = 'question = "?"\noptions = [{{key = "a", text = "b", goto = "{}"}}]'
+TWO_OPTIONS = (
+    'question = "?"\noptions = [{{key = "a", text = "x", goto = "next"}}, {{key = "{}", text = "y", goto = "end"}}]'
+)
 UNDO = fence("sh {undo}", "systemctl restart other")
 
 
@@ -192,6 +197,9 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (book(CHECK, fence("sql", "select 1")), book(CHECK, fence("sql {example}", "select 1"))),
         (book(CHECK, fence("bash", "ls")), book(CHECK, fence("text", "ls"))),
     ],
+    "same-key": [
+        (book(fence("toml {choose}", TWO_OPTIONS.format("a"))), book(fence("toml {choose}", TWO_OPTIONS.format("b")))),
+    ],
     "expression": [
         (book(fence("expr {check}", "memory.free_byts > 1GB")), book(CHECK)),
         (book(fence("expr {check}", "connections.used")), book(fence("expr {check}", "target.local"))),
@@ -209,7 +217,21 @@ def test_a_rule_refuses_the_bad_and_lets_the_good_pass(rule: str, bad: str, good
 
 
 def test_every_rule_has_a_case() -> None:
-    assert set(LINT_RULES) <= set(REFUSED)
+    assert set(LINT_RULES) - {"action"} <= set(REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("block", "problem"),
+    [
+        (fence("toml {action drop-cache confirm=yes}", "level = 1"), "unknown action 'drop-cache' (did you mean"),
+        (fence("toml {action drop-caches confirm=yes}", "levels = 1"), "no setting 'levels' (did you mean level?)"),
+        (fence("toml {action drop-caches confirm=yes}", 'level = "x"'), "action drop-caches: Expected"),
+    ],
+)
+def test_an_action_must_exist_and_have_these_settings(block: str, problem: str) -> None:
+    [found] = check_text(book(block), "book.md", ACTIONS).problems
+    assert found.rule == "action"
+    assert problem in f"{found.text} ({found.hint})"
 
 
 def test_an_input_without_use_is_told_on_its_own_line() -> None:

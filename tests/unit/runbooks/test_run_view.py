@@ -11,7 +11,7 @@ from hypothesis import given
 from msgspec import structs
 
 from dba_console.core.errors import UsageError
-from dba_console.recording.plan import Confirmation, Input, Plan
+from dba_console.recording.plan import Confirmation, Input, Plan, Prose
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import AskRequest, OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.run_report import report_lines
@@ -108,7 +108,7 @@ def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
         confirm=TYPED,
         title="prune",
     )
-    plan = plan_of(step("a", block("a/preview", "preview"), change, prose="Why.", panels=("locks",)))
+    plan = plan_of(step("a", block("a/preview", "preview"), change, prose=(Prose("Why."),), panels=("locks",)))
     wish = OperatorInterrupt(verb="abort", who="ann", reason="later")
     world = World(looks={"a/preview": [ReadResult(rows=({"id": 1, "note": "x\x1b[2J"},))]}, answers={"type": [wish]})
     _, _, world = run(plan, world, inputs={"age": 5})

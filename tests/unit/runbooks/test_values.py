@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Input
+from dba_console.runbooks.kinds import bind_inputs
 from dba_console.runbooks.values import (
     TYPES,
     arguments,
     as_written,
-    bind_inputs,
     environment,
     fill_references,
     for_sql,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dba_console.core.errors import UsageError
-from dba_console.runbooks.walk_checks import parse_moment
+from dba_console.runbooks.reading_kinds import parse_moment
 
 NOON = datetime(2026, 11, 22, 12, 0, 0).astimezone()
 """Noon of the host, wherever it stands."""

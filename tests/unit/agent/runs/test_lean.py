@@ -13,7 +13,6 @@ MODULES = (
     "dba_console.actions",
     "dba_console.keeper",
     "markdown_it",
-    "simpleeval",
     "psycopg.rows",
     "dba_console.clusters",
     "dba_console.agent.cluster_service",

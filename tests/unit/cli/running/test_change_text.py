@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.cli.running.changes import change_lines, record_change, view_changes
+from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import RunTable, RunView
 from dba_console.watch.panels.text_elements import line_text, line_width
 from dba_console.watch.samples.event import Event
@@ -61,7 +62,8 @@ def test_how_a_block_ended_is_told_by_its_record_and_once() -> None:
 
 
 def test_text_of_others_drives_no_terminal() -> None:
-    wild = msgspec.structs.replace(DROP, title="a\x1b[2Jb", prose="\x1b]0;x\x07", step_prose="\x9b2J", who="\x1b[A")
+    evil = (Prose("\x1b]0;x\x07\x9b2J"),)
+    wild = msgspec.structs.replace(DROP, title="a\x1b[2Jb", prose=evil, step_prose=evil, who="\x1b[A")
     assert "\x1b" not in text_of(None, wild) and "\x9b" not in text_of(None, wild)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import structs
 
 from dba_console.agent.protocol import (
@@ -356,5 +357,5 @@ def test_steps_are_told_when_they_change_and_their_prose_when_they_are_entered()
     outs = party.receive(said(DROP, TYPED))
     steps = [out.change for out in outs if isinstance(out, ShowChange) and out.change["event"] == "step"]
     assert [(step["step"], step["state"]) for step in steps] == [("drop", "waiting")]
-    assert steps[0]["prose"] == DROP.step_prose
+    assert steps[0]["prose"] == msgspec.to_builtins(DROP.step_prose)
     assert told(party.receive(said(DROP, TYPED))) == []

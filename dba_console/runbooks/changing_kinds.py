@@ -1,25 +1,34 @@
-"""Run a changing block: evaluate its conditions, preview, confirm, record the intent, execute, settle its outcome."""
+"""Kinds of blocks that change something: evaluate the conditions, preview, confirm, record the intent, execute, settle
+the outcome.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, JournalRecord
+from dba_console.core.decoding import convert
+from dba_console.core.redact import redact
+from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, JournalRecord, Plan
+from dba_console.runbooks.block_kind import BlockKind, fail, record_rehearsed, should_run, skip
+from dba_console.runbooks.code_references import settings_references
 from dba_console.runbooks.preview_rows import (
     UndoItem,
     bound_preview,
+    code_shown,
     parameters,
     runs_per_row,
     statement_shown,
     undo_items,
 )
-from dba_console.runbooks.requests import ExecuteRequest, Outcome, ReadResult, SettleRequest
-from dba_console.runbooks.result_tables import cell
+from dba_console.runbooks.problems import Problem, suggest
+from dba_console.runbooks.requests import ExecuteRequest, Outcome, SettleRequest
+from dba_console.runbooks.result_tables import cell, counted
 from dba_console.runbooks.row_choice import acts_on_preview, chosen_count_text, confirmed_preview
 from dba_console.runbooks.run_state import Execution
+from dba_console.runbooks.schema import KeySpec
 from dba_console.runbooks.walk_context import (
     NONE,
     SETTLING,
@@ -37,40 +46,117 @@ UNDO_CONFIRMATION = Confirmation(level="yes")
 """Default confirmation of an undo."""
 
 
-def should_run(context: WalkContext, block: Block, item: str = "") -> Turn[bool]:
-    """Evaluate `when` and `done`, and return whether the block runs. An unknown condition is a failure."""
-    if block.when is not None:
-        result = yield from context.read_block(block, "when", block.when)
-        if result.holds is None or result.error:
-            yield from _fail_unknown(context, block, "whether it applies", result, item)
-            return False
-        if not result.holds:
-            yield from skip(context, block, f"not applicable: {result.text or block.when.text}", item)
-            return False
-    if block.done is not None:
-        result = yield from context.read_block(block, "done", block.done)
-        if result.holds is None or result.error:
-            yield from _fail_unknown(context, block, "whether it is already done", result, item)
-            return False
-        if result.holds:
-            yield from skip(context, block, f"already done: {result.text or block.done.text}", item)
-            return False
-    return True
+class ChangingKind(BlockKind):
+    """A kind that changes something."""
+
+    def walk(self, context: WalkContext, block: Block) -> Turn[None]:
+        """Execute the block after its confirmation."""
+        yield from act(context, block)
+
+    def rehearse(self, context: WalkContext, block: Block) -> Turn[None]:
+        """Record exactly what it would run."""
+        preview = bound_preview(context.plan, block)
+        preview_state = context.state.blocks[preview.id] if preview is not None else None
+        on = (
+            f" on {chosen_count_text(preview_state) or counted(len(preview_state.rows))}"
+            if preview_state is not None and preview_state.rows is not None
+            else ""
+        )
+        exact = code_shown(context.state, block)
+        # redact() masks literals only in text that starts as a statement, so it is applied before the prefix.
+        yield from record_rehearsed(context, block, f"would run{on}: {redact(exact)}", exact=exact)
 
 
-def skip(context: WalkContext, block: Block, reason: str, item: str = "") -> Turn[None]:
-    """Record that a block is skipped, and why."""
-    yield from context.write("block.skipped", f"{block.id}: skipped, {reason}", block=block, reason=reason, item=item)
+class Change(ChangingKind):
+    name = "change"
+    languages = ("sql",)
+    help = (
+        "Changes the server, in its own transaction. `%(rows)s` is the preview's chosen rows as JSON; with `each`, "
+        "every column of a row is a value."
+    )
+    attributes = ("confirm", "people", "as", "undo", "transaction", "lock_timeout", "each", "of")
+    rule = "preview-unused"
+
+    def lint(self, plan: Plan, block: Block, actions: Mapping[str, Any] | None) -> Iterator[Problem]:
+        """A change that uses `of`, `%(rows)s` or `each` needs a preview before it, which reads one database only."""
+        preview = bound_preview(plan, block)
+        name = block.settings.get("rows_from")
+        if preview is None and (name or block.settings.get("each")):
+            what = f"there is no preview {name!r}" if name else "there is no preview before it in the step"
+            yield Problem(line=block.line, text=f"the change needs the rows of a preview, but {what}",
+                          hint="add a block {preview} before it, or write of=NAME and preview as=NAME")  # fmt: skip
+        elif preview is not None and preview.line > block.line:
+            yield Problem(line=block.line, text=f"the preview {name!r} comes after the change that uses it")
+        elif preview is not None and preview.settings.get("databases"):
+            yield Problem(line=block.line, text="the preview reads several databases, but a change runs in one",
+                          hint="use an action that takes rows with `datname`, such as vacuum")  # fmt: skip
 
 
-def _fail_unknown(context: WalkContext, block: Block, what: str, result: ReadResult, item: str) -> Turn[None]:
-    yield from fail(context, block, result.append_to(f"unknown {what}"), item, machine_s=result.machine_s)
+class Run(ChangingKind):
+    name = "run"
+    languages = ("sh", "toml")
+    help = "Runs a command: a bash script, or an argv in toml."
+    keys = (
+        KeySpec("argv", "texts", "program and arguments; an argument that is `%(name)s` is that value", required=True),
+    )
+    attributes = ("confirm", "people", "as", "host", "tag", "undo", "exit", "reads", "archive", "jobs")
 
 
-def fail(context: WalkContext, block: Block, note: str, item: str = "", **fields: Any) -> Turn[None]:
-    """Record that a block failed before it was executed."""
-    text = f"{block.id}: failed, {note}"
-    yield from context.write("block.seen", text, block=block, state="failed", note=note, item=item, **fields)
+class ActionKind(ChangingKind):
+    name = "action"
+    languages = ("toml",)
+    help = "Runs one of the console's actions, `{action NAME}`, with its settings: see [actions.md](actions.md)."
+    free = True
+    attributes = ("confirm", "people", "as", "undo")
+    word = "action"
+    rule = "action"
+
+    def lint(self, plan: Plan, block: Block, actions: Mapping[str, Any] | None) -> Iterator[Problem]:
+        """An action must exist, and its settings must match its declaration."""
+        if actions is None or block.action is None:
+            return
+        action = actions.get(block.action)
+        if action is None:
+            yield Problem(line=block.line, text=f"unknown action {block.action!r}",
+                          hint=suggest(block.action, actions, what="available:"))  # fmt: skip
+            return
+        yield from _settings_problems(block, action.Settings)
+
+    def rehearse(self, context: WalkContext, block: Block) -> Turn[None]:
+        """Record the action's preview."""
+        result = yield from context.read_block(block, "preview")
+        action_preview = result.values.get("sight") or {}
+        refusal = result.error or action_preview.get("refusal")
+        if refusal:
+            yield from record_rehearsed(context, block, f"would be refused now: {refusal}", refused=refusal)
+        else:
+            exact = action_preview.get("exact") or result.text
+            yield from record_rehearsed(context, block, f"would execute: {exact}", exact=exact, sight=action_preview)
+
+
+def _settings_problems(block: Block, settings: type[msgspec.Struct]) -> Iterator[Problem]:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(settings)}
+    for name in block.settings:
+        if name not in fields:
+            yield Problem(line=block.line, text=f"action {block.action} has no setting {name!r}",
+                          hint=suggest(name, fields, what="it has"))  # fmt: skip
+    for name, field in fields.items():
+        if field.required and name not in block.settings:
+            yield Problem(line=block.line, text=f"action {block.action} needs {name!r}")
+    # The value of a reference is known only when the action runs.
+    if set(block.settings) <= set(fields) and not list(settings_references(block.settings)):
+        try:
+            convert(block.settings, settings)
+        except msgspec.ValidationError as error:
+            if "missing required field" not in str(error):
+                yield Problem(line=block.line, text=f"action {block.action}: {error}")
+
+
+class Undo(ChangingKind):
+    name = "undo"
+    languages = ("sql", "sh")
+    help = "Reverts its step; offered when a run is aborted, never executed automatically except with `reverts`."
+    attributes = ("confirm", "people", "tag", "transaction", "lock_timeout", "exit")
 
 
 def act(context: WalkContext, block: Block, item: UndoItem | None = None) -> Turn[None]:
