@@ -20,7 +20,7 @@ from dba_console.agent.protocol import (
     RunWatch,
 )
 from dba_console.core.clock import SYSTEM, Clock
-from dba_console.recording.plan import Input, Plan
+from dba_console.recording.plan import Input, Plan, Prose
 from dba_console.runbooks.run_view import Option, OutputLine, Question, RunView
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived, Session
 from dba_console.tui.loaders import LoadedRunbook
@@ -108,7 +108,7 @@ async def test_escape_goes_back_to_reading_and_enter_to_the_question() -> None:
 
 
 async def test_the_operator_scrolls_while_the_question_is_open() -> None:
-    async with walking(structs.replace(DROP, step_prose="A long word of warning. " * 200)) as screen:
+    async with walking(structs.replace(DROP, step_prose=(Prose("A long word of warning. " * 200),))) as screen:
         before = screen.text
         await screen.press("pageup", "tab")
         assert screen.text != before and screen.lines[-1].startswith(" type `db2`:")
