@@ -85,8 +85,7 @@ def test_a_polled_call_is_taken_once_it_has_ended(held: threading.Event) -> None
     assert call.idle(0)
     assert not call.ended()
     assert call.start(held.wait)
-    assert call.pending
-    assert not call.ended()
+    assert (call.pending, call.ended()) == (True, False)
     held.set()
     assert call.ended(SYSTEM.mono_us() + int(LONG_S * 1e6))
     assert call.take() is True
