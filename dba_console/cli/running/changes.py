@@ -220,7 +220,7 @@ def _run(change: Change, at_us: int, cells: int) -> list[Line]:
 
 
 def _prose(texts: object) -> tuple[Prose, ...]:
-    return msgspec.convert(texts, tuple[Prose, ...])
+    return convert(texts, tuple[Prose, ...])
 
 
 def _state(change: Change, at_us: int, cells: int) -> list[Line]:
