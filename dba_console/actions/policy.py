@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from typing import Literal
 
 from dba_console.core.config import ActionsConfig, Config
-from dba_console.core.errors import UsageError
+from dba_console.core.errors import UsageError, suggest
 from dba_console.core.target import Target, address_of
 
 SQL_ACT, COMMAND_ACT = "change", "run"
@@ -30,8 +29,7 @@ def policy_refusal(config: ActionsConfig, name: str, known: Collection[str], *, 
     names = (*known, SQL_ACT, COMMAND_ACT)
     for denied in config.deny:
         if denied not in names:
-            near = difflib.get_close_matches(denied, names, 1)
-            meant = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+            meant = suggest(denied, names) or f"known are {', '.join(names)}"
             return f"actions.deny has an unknown action {denied!r}, so all changes are refused: {meant}"
     if name in config.deny:
         return f"actions.deny forbids {name}"

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import textwrap
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from dba_console.actions.registry import ACTIONS
-from dba_console.watch.findings.rules_document import field_notes
+from dba_console.core.declarations import declared_fields, table_lines
 
 WIDTH = 120
 PAGE_HEAD = """# Actions
@@ -89,45 +85,5 @@ def _action_lines(name: str) -> Iterator[str]:
         needed += "; acts on the nodes of a cluster"
     undo = "It has an undo." if found.undoable else "It has no undo."
     yield f"\n{needed}. {undo}\n"
-    fields = msgspec.structs.fields(found.Settings)
-    if fields:
-        yield "| setting | type | default | meaning |"
-        yield "|---|---|---|---|"
-        notes = field_notes(found.Settings)
-        yield from (_setting_row(field, notes.get(field.name, "")) for field in fields)
-        yield ""
-
-
-def _setting_row(field: msgspec.structs.FieldInfo, note: str) -> str:
-    return f"| `{field.name}` | {_type_text(field.type)} | {_default_text(field)} | {note} |"
-
-
-def _type_text(kind: Any) -> str:
-    """Return the type in the terms of a runbook.
-
-    >>> _type_text(str | None), _type_text(list[int]), _type_text(dict[str, int | bool | None])
-    ('text', 'list of number', 'table of number or true or false')
-    """
-    words = {str: "text", int: "number", float: "number", bool: "true or false", type(None): ""}
-    if kind in words:
-        return words[kind]
-    arguments: tuple[Any, ...] = getattr(kind, "__args__", ())
-    if getattr(kind, "__origin__", None) is list:
-        inner = _type_text(arguments[0])
-        return f"list of {inner}" if inner != "row" else "rows"
-    if getattr(kind, "__origin__", None) is dict:
-        return f"table of {_type_text(arguments[1])}"
-    if arguments and all(isinstance(argument, str | int) for argument in arguments):
-        return " or ".join(f"`{argument}`" for argument in arguments)
-    if arguments:
-        return " or ".join(dict.fromkeys(word for argument in arguments if (word := _type_text(argument))))
-    return "row" if inspect.isclass(kind) and issubclass(kind, msgspec.Struct) else str(kind)
-
-
-def _default_text(field: msgspec.structs.FieldInfo) -> str:
-    if field.required:
-        return "required"
-    value = field.default
-    if value is msgspec.NODEFAULT or value is None:
-        return "–"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    if declared_fields(found.Settings):
+        yield "\n".join(table_lines(found.Settings)) + "\n"

@@ -5,16 +5,14 @@ A new action is one line here; `python -m dba_console.actions` prints the refere
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from dba_console.actions.action import Action
+from dba_console.core.declarations import InvalidSetting, TableReader
 from dba_console.core.decoding import convert
-from dba_console.core.errors import UsageError
+from dba_console.core.errors import UsageError, suggest
 
 _CLASS_PATHS = {
     "create-database": "create_database:CreateDatabase",
@@ -79,23 +77,19 @@ def find_action(name: str) -> Action:
     """Return the action of this name. Raises UsageError with the closest name."""
     if name in ACTIONS:
         return ACTIONS[name]
-    near = difflib.get_close_matches(name, ACTIONS, 1)
-    hint = f"did you mean {near[0]}?" if near else f"actions: {', '.join(ACTIONS)}"
-    raise UsageError(f"unknown action {name!r}", hint=hint)
+    raise UsageError(f"unknown action {name!r}", hint=suggest(name, ACTIONS) or f"actions: {', '.join(ACTIONS)}")
+
+
+def find_invalid_settings(action: Action, values: Mapping[str, Any]) -> list[InvalidSetting]:
+    """Return every problem of the settings of an action."""
+    reader = TableReader(f"action {action.name}", "setting", before=f"action {action.name}: ")
+    reader.read(values, action.Settings)
+    return reader.problems
 
 
 def parse_settings(name: str, values: Mapping[str, Any]) -> Any:
     """Return the settings of an action from the values of a runbook. Raises UsageError that names the invalid one."""
-    kind = find_action(name).Settings
-    known = [field.name for field in msgspec.structs.fields(kind)]
-    for given in values:
-        if given not in known:
-            near = difflib.get_close_matches(given, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"settings: {', '.join(known)}"
-            raise UsageError(f"{name} has no setting {given!r}", hint=hint)
-    try:
-        return convert(dict(values), kind, strict=True)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"settings of {name}: {error}", hint="python -m dba_console.actions prints the reference"
-        ) from None
+    action = find_action(name)
+    for problem in find_invalid_settings(action, values):
+        raise UsageError(problem.text, hint=problem.hint or None)
+    return convert(dict(values), action.Settings)

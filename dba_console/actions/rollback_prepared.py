@@ -17,6 +17,7 @@ from dba_console.actions.action import Action, ActionContext, ActionPreview, Act
 from dba_console.actions.outcome_evidence import xact_status
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
+from dba_console.core.declarations import Duration
 from dba_console.core.units import human_count, human_duration, parse_duration
 
 _PREPARED = """
@@ -57,7 +58,7 @@ class PreparedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Global transaction identifier (gid)."""
     rows: list[PreparedToRollBack] = []
     """Instead: rows of a preview with `gid`, as in `rows = "%(prepared)s"`."""
-    min_age: str = "10m"
+    min_age: Duration = "10m"
     """Younger transactions are refused: the transaction manager may be about to commit them."""
 
     @property

@@ -6,7 +6,6 @@ afterwards it is verified that they took effect, because pg_reload_conf() return
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -42,6 +41,7 @@ from dba_console.actions.parameter_sql import (
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import require_connection
 from dba_console.actions.temporary_settings import refuse_changed_by_other_run, remove_reverted, save_reverts
+from dba_console.core.errors import suggest
 
 
 class ParametersSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -185,9 +185,8 @@ def _refusal(
         return 'temporary has no meaning with scope = "session": these settings end with the run', None
     for name, now in found.items():
         if now is None:
-            near = difflib.get_close_matches(name, parameter_names(connection), 1)
             unknown = "parameters of an extension exist once it is loaded"
-            return f"the server has no parameter {name}", f"did you mean {near[0]}?" if near else unknown
+            return f"the server has no parameter {name}", suggest(name, parameter_names(connection)) or unknown
         location = settings.location(now["name"])
         refusal, hint = find_refusal(location, settings.wanted[name], now, connection, restart=settings.restart)
         if refusal is None and (gone := find_missing_object(connection, location)):

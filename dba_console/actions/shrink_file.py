@@ -22,6 +22,7 @@ from dba_console.actions.shrink.candidate import (
 )
 from dba_console.actions.shrink.pace import PaceLimits
 from dba_console.actions.shrink.stepwise_truncate import HostDiskProbe, StepwiseTruncation, TruncationProgress
+from dba_console.core.declarations import Duration, Size
 from dba_console.core.errors import ConsoleError, Refused
 from dba_console.core.units import human_bytes, human_duration, parse_duration, parse_size
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
@@ -211,9 +212,9 @@ class ShrinkFileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Absolute path of the file, also if an earlier deletion of it was interrupted."""
     stage: Literal["all", "aside"] = "all"
     """aside: only rename it, which can be undone; all: rename it if not done yet, truncate it, remove it."""
-    largest_step: str = "32MB"
+    largest_step: Size = "32MB"
     """Maximum size of one cut; on ext3 and other file systems with block maps at most 16 MB."""
-    commit_limit: str = "100ms"
+    commit_limit: Duration = "100ms"
     """Maximum time of a commit during a cut, also on a slow disk."""
     stopped_cluster: bool = False
     """The file may be in the data directory of a stopped server that was removed from service."""

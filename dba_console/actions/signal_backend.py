@@ -16,6 +16,7 @@ from dba_console.actions.action import Action, ActionContext, ActionPreview, Act
 from dba_console.actions.deadline_connection import to_wall_us
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
+from dba_console.core.declarations import Duration
 from dba_console.core.errors import UsageError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
@@ -141,7 +142,7 @@ class SignalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `query_start`, `xact_start` or `state_change`, a session where that has changed since is not signalled."""
     superusers: bool = False
     """Include sessions of other superusers."""
-    wait: str = "10s"
+    wait: Duration = "10s"
     """How long to wait until the queries or sessions have ended."""
 
 

@@ -24,6 +24,7 @@ from dba_console.actions.statement_results import (
     require_connection,
 )
 from dba_console.core.clock import Clock
+from dba_console.core.declarations import Duration
 from dba_console.core.errors import ConnectError
 from dba_console.core.units import human_bytes, human_count, human_duration, parse_duration
 from dba_console.watch.probes.postgres.progress_readings import measure
@@ -211,9 +212,9 @@ class VacuumSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Skip locked tables without a message."""
     parallel: int | None = None
     """Workers for the indexes of a table."""
-    lock_timeout: str | None = None
+    lock_timeout: Duration | None = None
     """How long to wait for the lock of a table; default: no limit, with the holder shown."""
-    timeout: str | None = None
+    timeout: Duration | None = None
     """Time limit for each; tables vacuumed by then stay vacuumed."""
 
     @property

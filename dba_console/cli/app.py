@@ -6,7 +6,6 @@ library.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dba_console import __version__
 from dba_console.cli.error_handling import prepare_streams, run_guarded, run_plugin_guarded
 from dba_console.cli.stdout import put
-from dba_console.core.errors import ExitCode, UsageError
+from dba_console.core.errors import ExitCode, UsageError, suggest
 
 if TYPE_CHECKING:
     import typer
@@ -119,5 +118,4 @@ def help_text() -> str:
 
 def did_you_mean(name: str, more: Iterable[str] = ()) -> str:
     """Return the hint for an unknown command: the nearest command or one of `more`."""
-    close = difflib.get_close_matches(name, [*COMMANDS, *more], n=1)
-    return f"did you mean {close[0]}?" if close else "dba-console --help lists the commands"
+    return suggest(name, [*COMMANDS, *more]) or "dba-console --help lists the commands"

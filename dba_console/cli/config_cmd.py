@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
-from dba_console.cli.config_schema import dotted_key, leaf_settings
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.stdout import put
+from dba_console.core.config import Config
+from dba_console.core.declarations import dotted_key, leaf_settings
 from dba_console.core.errors import ExitCode
 from dba_console.core.redact import redact
 
@@ -43,7 +44,7 @@ def setting_rows(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
     """Return key, value and origin of every setting, including targets and clusters; passwords are masked."""
     values: dict[str, Any] = msgspec.to_builtins(loaded.config)
     values["recording"]["directory"] = str(sessions_directory(loaded.config))
-    paths = [path for path, _ in leaf_settings()]
+    paths = [path for path, _ in leaf_settings(Config)]
     for name, target in values["targets"].items():
         paths += [("targets", name, key) for key in target]
     for name, one in values["clusters"].items():

@@ -16,12 +16,15 @@ from typing import Any
 
 import msgspec
 
-from dba_console.cli.config_schema import ConfigProblem, KeyPath, dotted_key, find_problem, leaf_settings
+from dba_console.actions.policy import COMMAND_ACT, SQL_ACT
+from dba_console.actions.registry import ACTIONS
 from dba_console.core import paths
 from dba_console.core.config import Config
+from dba_console.core.declarations import InvalidSetting, KeyPath, TableReader, dotted_key, leaf_settings
 from dba_console.core.decoding import convert
-from dba_console.core.errors import ConfigError
+from dba_console.core.errors import ConfigError, suggest
 from dba_console.core.paths import trust_problem
+from dba_console.core.thresholds import find_order_conflict
 
 # The line number of each key in a TOML file, which tomllib does not report.
 #
@@ -99,7 +102,7 @@ class LoadedConfig:
         """Return the configuration with one value set by a command-line option. Raises ConfigError if invalid."""
         values = _merge(self.values, path, value)
         if problem := find_problem(values):
-            raise ConfigError(f"{option}: {problem.text}", hint=problem.hint)
+            raise ConfigError(f"{option}: {problem.text}", hint=problem.hint or None)
         return replace(
             self,
             config=_convert(values),
@@ -120,8 +123,47 @@ def load_config(file: Path | None = None, environ: Mapping[str, str] = os.enviro
         values = _merge(values, path, value)
         provenance[dotted_key(path)] = f"environment {variable}"
         if problem := find_problem(values):
-            raise ConfigError(f"{variable}: {problem.text}", hint=problem.hint)
+            raise ConfigError(f"{variable}: {problem.text}", hint=problem.hint or None)
     return LoadedConfig(_convert(values), provenance, file, text is not None, values)
+
+
+def find_problem(values: Mapping[str, Any]) -> InvalidSetting | None:
+    """Return the first problem of `values`, or None.
+
+    >>> find_problem({"agent": {"graze": "1m"}}).text
+    "agent has no key 'graze'"
+    """
+    reader = TableReader("the configuration")
+    reader.read(values, Config)
+    if reader.problems:
+        return reader.problems[0]
+    thresholds = values.get("findings", {})
+    if conflict := find_order_conflict(thresholds):
+        return InvalidSetting(("findings", *conflict[0]), conflict[1])
+    return _unknown_rule(thresholds.get("off", [])) or _unknown_action(values.get("actions", {}).get("deny", []))
+
+
+def _unknown_rule(names: list[str]) -> InvalidSetting | None:
+    if not names:
+        return None
+    # Loaded here, because hardly any file names one, and every command reads the file.
+    from dba_console.watch.findings.rule_engine import RULES
+
+    known = [rule.name for rule in RULES]
+    for name in names:
+        if name not in known:
+            hint = suggest(name, known) or "`dba-console findings rules` lists them"
+            return InvalidSetting(("findings", "off"), f"findings.off: unknown rule {name!r}", hint)
+    return None
+
+
+def _unknown_action(names: list[str]) -> InvalidSetting | None:
+    known = (*ACTIONS, SQL_ACT, COMMAND_ACT)
+    for name in names:
+        if name not in known:
+            hint = suggest(name, known) or f"known are {', '.join(known)}"
+            return InvalidSetting(("actions", "deny"), f"actions.deny: unknown action {name!r}", hint)
+    return None
 
 
 def _convert(values: Mapping[str, Any]) -> Config:
@@ -174,18 +216,18 @@ def _parse(text: str, file: Path) -> tuple[dict[str, Any], dict[str, str]]:
         raise ConfigError(f"{file} is not valid TOML: {error}") from None
     lines = key_lines(text)
     if problem := find_problem(values):
-        raise ConfigError(f"{_location(file, problem, lines)}: {problem.text}", hint=problem.hint)
+        raise ConfigError(f"{_location(file, problem, lines)}: {problem.text}", hint=problem.hint or None)
     return values, {dotted_key(path): f"{file}:{line}" for path, line in lines.items()}
 
 
-def _location(file: Path, problem: ConfigProblem, lines: Mapping[KeyPath, int]) -> str:
-    line = lines.get(problem.key_path)
+def _location(file: Path, problem: InvalidSetting, lines: Mapping[KeyPath, int]) -> str:
+    line = lines.get(problem.path)
     return f"{file}:{line}" if line else str(file)
 
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, KeyPath, Any]]:
     """Return values set by variables: DBA_CONSOLE_SECTION_KEY for every single value, and the short names."""
-    kinds = dict(leaf_settings())
+    kinds = dict(leaf_settings(Config))
     # A short name comes last and takes precedence: it is the documented one.
     variables = {"DBA_CONSOLE_" + "_".join(path).upper(): path for path in kinds if len(path) > 1} | _SHORT_NAMES
     return [

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from dba_console.core.errors import UsageError
+from dba_console.core.errors import UsageError, suggest
 
 _OPTIONS = ("--mouse", "--no-mouse", "--help", "--version")
 
@@ -34,9 +33,8 @@ def parse(arguments: Sequence[str]) -> ConsoleArguments:
         if argument in ("--mouse", "--no-mouse"):
             mouse = argument == "--mouse"
         elif argument.startswith("-"):
-            near = get_close_matches(argument, _OPTIONS, 1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise UsageError(f"no such option: {argument}", hint=f"{meant}`dba-console --help` lists the options")
+            meant = suggest(argument, _OPTIONS, what="options:")
+            raise UsageError(f"no such option: {argument}", hint=f"{meant}; see `dba-console --help`")
         elif target is None:
             target = argument
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from dba_console.cli.options import Json, SessionsOption, new_app
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.core.config import Config
-from dba_console.core.errors import ExitCode, SessionError, UsageError
+from dba_console.core.errors import ExitCode, SessionError, UsageError, suggest
 from dba_console.core.units import parse_duration
 from dba_console.recording.recording import Recording
 from dba_console.watch.frames.model import PANEL_NAMES
@@ -73,11 +72,9 @@ def split_arguments(words: Sequence[str]) -> tuple[str, list[str]]:
     if not names:
         raise UsageError("no session named", hint="dba-console session list shows them; `last` is the newest")
     if len(names) > 1:
-        close = difflib.get_close_matches(names[1], PANEL_NAMES, n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
         raise UsageError(
             f"{names[1]!r} is not a panel, and the session is already {names[0]!r}",
-            hint=f"{meant}panels: {', '.join(PANEL_NAMES)}; the overview (no panel) shows the findings",
+            hint=f"{suggest(names[1], PANEL_NAMES, what='panels:')}; the overview (no panel) shows the findings",
         )
     return names[0], [word for word in words if word in PANEL_NAMES]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -25,7 +24,7 @@ from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.config import Config
-from dba_console.core.errors import ExitCode, UsageError
+from dba_console.core.errors import ExitCode, UsageError, suggest
 from dba_console.core.target import Target, looks_like_conninfo
 from dba_console.core.units import parse_duration
 from dba_console.watch.frames.model import PANEL_NAMES, Frame
@@ -83,8 +82,7 @@ def split_arguments(words: Sequence[str], config: Config) -> tuple[list[str], st
 
 
 def _unknown_word_error(word: str, known: Sequence[str]) -> UsageError:
-    close = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"panels: {', '.join(PANEL_NAMES)}"
+    hint = suggest(word, known, what="known are") or f"panels: {', '.join(PANEL_NAMES)}"
     return UsageError(f"{word!r} is neither a panel nor a target", hint=hint)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dba_console.cli.stamp_lines import LineDestination, LinePrefix, StandardOutput, copy_lines
-from dba_console.core.errors import ExitCode, UsageError
+from dba_console.core.errors import ExitCode, UsageError, suggest
 
 HELP = """\
 Usage: dba-console stamp -t TAG [--iso] [--utc] [--summary] [--syslog[=SOCKET]] [--session SESSION]
@@ -84,10 +84,7 @@ def _with_flag(options: StampOptions, name: str) -> StampOptions:
 
 
 def _option_hint(name: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, (*_FLAGS, *_OPTIONS_WITH_VALUE, "--syslog"), 1)
-    return f"did you mean {near[0]}?" if near else "see dba-console stamp --help"
+    return suggest(name, (*_FLAGS, *_OPTIONS_WITH_VALUE, "--syslog"), what="options:")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -6,15 +6,14 @@ host could read it. It is never printed.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping
 
 from dba_console.cli.config_file import LoadedConfig
-from dba_console.cli.config_schema import dotted_key
 from dba_console.core.config import TargetConfig
-from dba_console.core.errors import ConfigError, ConsoleError, UsageError
+from dba_console.core.declarations import dotted_key
+from dba_console.core.errors import ConfigError, ConsoleError, UsageError, suggest
 from dba_console.core.target import (
     ADDRESS_VARIABLES,
     Target,
@@ -126,8 +125,7 @@ def _default_target(name: str, loaded: LoadedConfig, environ: Mapping[str, str],
 
 def _name_hint(name: str, loaded: LoadedConfig) -> str:
     known = list(loaded.config.targets)
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
-    listed = f"known: {', '.join(known)}; " if known else ""
-    return f"{listed}for a database of that name use 'dbname={name}'"
+    hint = suggest(name, known, what="known:")
+    if hint.startswith("did you mean"):
+        return hint
+    return f"{hint and hint + '; '}for a database of that name use 'dbname={name}'"

@@ -1,24 +1,95 @@
-"""The configuration schema. Reading the file, did-you-mean and provenance are in cli/config_file.py.
+"""Declaration of the configuration, with all defaults; docs/configuration.md has the docstrings of its fields.
 
-Every value has its default here with its reason; a configuration file only contains differences.
+cli/config_file.py reads the file, which only contains differences.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+import math
+import re
+from functools import partial
+from typing import Annotated, Literal
 
+from msgspec import Struct, field, structs
+
+from dba_console.core.declarations import Form, Size, duration, list_of
+from dba_console.core.errors import UsageError
 from dba_console.core.thresholds import Limits
+from dba_console.core.units import parse_duration
+
+MIN_INTERVAL_S = 0.25
+FOREVER = "forever"
+COMMAND_PLACEHOLDERS = ("cluster", "from", "to")
+"""What an argument of a command of a cutover may name in braces."""
+
+
+def _positive(text: str) -> float:
+    if not (seconds := parse_duration(text)) > 0:
+        raise UsageError(f"{text} must be greater than zero")
+    return seconds
+
+
+def _interval(text: str) -> float:
+    if (seconds := parse_duration(text)) < MIN_INTERVAL_S:
+        raise UsageError(f"{text} is too short", hint="the minimum interval is 250ms, so that monitoring stays cheap")
+    return seconds
+
+
+def _grace(text: str) -> float:
+    return math.inf if text == FOREVER else parse_duration(text)
+
+
+def _seconds(value: float) -> float:
+    if not 0 < value < math.inf:
+        raise UsageError(f"{value} must be a number of seconds greater than 0")
+    return float(value)
+
+
+def _argument(text: str) -> str:
+    """Return an argument of a command of a cutover. Raises UsageError for an unknown placeholder."""
+    for unknown in set(re.findall(r"\{(\w+)\}", text)) - set(COMMAND_PLACEHOLDERS):
+        hint = f"known placeholders: {', '.join(COMMAND_PLACEHOLDERS)}"
+        raise UsageError(f"unknown placeholder {{{unknown}}}", hint=hint)
+    return text
+
+
+def _program(values: list[str]) -> tuple[str, ...]:
+    if not values or not values[0]:
+        raise UsageError("names no program", hint='list the program and its arguments: ["/usr/local/bin/move-ip"]')
+    return tuple(_ARGUMENTS.read(values))
+
+
+def _argument_name(name: str) -> str:
+    if name.startswith("-"):
+        # The name becomes an argument of the operator's commands; a program would read this one as an option.
+        raise UsageError("a name must not begin with `-`")
+    return name
+
+
+_ARGUMENTS = list_of(Form(noun="a text", read=_argument), "a list of texts")
+_name = partial(Form, noun="a name", read=_argument_name)
+PositiveDuration = Annotated[str, duration(_positive)]
+Interval = Annotated[str, duration(_interval)]
+Grace = Annotated[str, duration(_grace, "duration, as in `30s`, or `forever`")]
+Seconds = Annotated[float, Form(noun="a number", read=_seconds, takes=(int, float), schema={"type": "number"})]
+Arguments = Annotated[list[str], _ARGUMENTS]
+Program = Annotated[list[str], structs.replace(_ARGUMENTS, read=_program)]
+ClusterName = Annotated[str, _name(written="NAME")]
+NodeName = Annotated[str, _name(written="NODE")]
+PoolerName = Annotated[str, _name(written="POOLER")]
+AddressName = Annotated[str, _name(written="ADDRESS")]
+HookName = Annotated[str, _name(written="HOOK")]
 
 
 class TargetConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A named server, `[targets.NAME]`: `dba-console NAME`. The password belongs in a passfile, never here."""
 
     dsn: str
-    """libpq connection string or URI."""
+    """libpq connection string, URI, or `service=…`; `dba-console NAME`."""
     host_panels: bool | None = None
-    """True: the server runs on this host although it cannot be proven; False: it does not; unset: detect."""
+    """`true`: the server runs on this host although this cannot be proven; `false`: it does not; unset: detected."""
     read_only: bool = False
-    """True: this console changes nothing on it."""
+    """`true`: nothing is changed on this server from this console, whichever connection string is used to reach it."""
 
     def __repr__(self) -> str:
         # The connection string may contain a password.
@@ -26,75 +97,87 @@ class TargetConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
 
 
 class AgentConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    grace: str = "10m"
-    """How long the agent keeps recording after the last console left; `forever` never ends."""
-    interval: str = "1s"
-    """Interval between two samples; at least 250ms."""
-    statement_timeout: str = "2s"
-    """Timeout of each query of the monitor connection."""
-    lock_timeout: str = "100ms"
-    connect_timeout: str = "3s"
-    query_texts: str = "full"
-    """What is read of queries: `full` (secrets masked), `normalised` (no literals, numbers, comments), `none`."""
+    grace: Grace = "10m"
+    """How long the agent keeps recording after the last console left; `forever`: without end."""
+    interval: Interval = "1s"
+    """Time between two samples, at least `250ms`."""
+    statement_timeout: PositiveDuration = "2s"
+    """For each query of the console's connection."""
+    lock_timeout: PositiveDuration = "100ms"
+    """For each lock that a query may wait for."""
+    connect_timeout: PositiveDuration = "3s"
+    """For each connection attempt."""
+    query_texts: Literal["full", "normalised", "none"] = "full"
+    """How much of sessions' queries is read: `full` (passwords masked), `normalised` (`?` for each literal and number,
+    no comments), `none`; applies to screen, recording and `--json` alike."""
 
 
 class RecordingConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     directory: str | None = None
-    """Directory of sessions; unset: the default location."""
-    keep: str = "30d"
-    """Sessions older than this are removed when a new one starts, unless pinned."""
-    max_size: str = "2GB"
-    """Limit of all sessions together; the oldest unpinned ones are removed first."""
+    """Where sessions are stored; unset: see below."""
+    keep: PositiveDuration = "30d"
+    """Older sessions are removed when a new one starts, unless pinned."""
+    max_size: Size = "2GB"
+    """Total size of all sessions; the oldest unpinned ones are removed first."""
 
 
 class ScreenConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     mouse: bool = True
-    colours: str = "auto"
-    """auto, 16, 256, truecolor, none."""
+    """`--no-mouse` disables it once."""
+    colours: Literal["auto", "16", "256", "truecolor", "none"] = "auto"
+    """Number of colours; `auto`: what the terminal can show."""
     ascii: bool = False
-    """Draw with ASCII characters only."""
+    """Only ASCII characters, on the screen and in `show`."""
 
 
 class ActionsConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """What may be changed from this console. Read-only checks and rehearsals are always allowed."""
 
     allow: bool = True
-    """False: nothing is changed, neither by a runbook nor by a key."""
+    """`false`: no runbook and no key changes anything; monitoring, checks and rehearsals remain."""
     deny: list[str] = []
-    """Names of actions that are refused; `change` and `run` are a runbook's own SQL and commands."""
+    """Names of [actions](actions.md) that are refused; `change` and `run` are a runbook's own SQL and commands."""
 
 
 class RunbooksConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     path: list[str] = []
+    """Directories of your own runbooks; one with the name of a shipped runbook replaces it, and the console reports
+    that."""
 
 
 class JobsConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Dumps and restores."""
 
-    window: str | None = None
-    """Maximum duration of one job, `8h`; the history predicts when it will be exceeded. Unset: no prediction."""
-    windows: dict[str, str] = {}
-    """For individual jobs, by their name in the history: `"pg_dump of appdb" = "6h"`."""
+    window: PositiveDuration | None = None
+    """Maximum duration of a dump or restore, `8h`: the history of jobs shows when it will be exceeded."""
+    windows: dict[str, PositiveDuration] = {}
+    """The same for single jobs, named as in the history: `"pg_dump of appdb" = "6h"`."""
 
 
 class NodeConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A server of a cluster, `[clusters.NAME.nodes.NODE]`. The password belongs in a passfile, never here."""
 
     dsn: str
+    """Connection string of a server of a [cluster](clusters.md); `dba-console cluster show NAME`."""
     control: str | None = None
-    """How it is stopped and started: `pg_ctl`, `systemd:UNIT`, `pg_ctlcluster:15/main`; unset: `pg_ctl`."""
+    """How it is [stopped and started](clusters.md#how-nodes-are-reached): `pg_ctl`, `systemd:UNIT`,
+    `pg_ctlcluster:15/main`; unset: `pg_ctl`."""
     data_directory: str | None = None
-    """Unset: as reported by the server."""
+    """Unset: as the server reports; needed if the role may not read it (`pg_read_all_settings`) or the server is not
+    running."""
     ssh: str | None = None
-    """The host for the system's ssh; unset: this one."""
+    """Host of the server, as a name for the system's ssh; unset: this host."""
     bin_directory: str | None = None
-    """Directory of the server's programs; unset: that of the running server."""
+    """Directory of `pg_ctl`, `pg_rewind` and `pg_basebackup` of the server's version; unset: that of the running
+    program."""
     stop: list[str] = []
-    """A command that stops the server, instead of `control`."""
+    """Program and arguments that stop it, instead of `control`; run without a shell, under the agent's or ssh's
+    account."""
     start: list[str] = []
-    """A command that starts it."""
+    """Program and arguments that start it, likewise."""
     replication_dsn: str | None = None
-    """How other nodes connect to it for replication, without a password; unset: host and port of `dsn`."""
+    """How standbys connect to it; without a password, which belongs in their owner's passfile; unset: host and port of
+    `dsn`."""
 
     def __repr__(self) -> str:
         return f"NodeConfig(control={self.control!r}, ssh={self.ssh!r})"
@@ -104,46 +187,41 @@ class PoolerConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     """A PgBouncer in front of a cluster, `[clusters.NAME.poolers.POOLER]`."""
 
     dsn: str
-    """Connection string of its admin console: database `pgbouncer`."""
+    """A PgBouncer in front of the cluster: its admin console, database `pgbouncer`."""
     databases: list[str] = []
-    """Databases that route to the cluster; empty: all."""
+    """The pooler's databases that point to the cluster; empty: all."""
     config: str | None = None
-    """Its configuration file, where the host of a database is changed."""
+    """Its configuration file, in which a cutover changes the host of these databases; unset: the host there is a name
+    that an address command moves."""
     ssh: str | None = None
-    """The host of that file, for the system's ssh; unset: this one."""
+    """Host of that file, for the system's ssh; unset: this host."""
 
     def __repr__(self) -> str:
         return f"PoolerConfig(databases={self.databases!r})"
 
 
-COMMAND_PLACEHOLDERS = ("cluster", "from", "to")
-"""Placeholders in the arguments of a cutover's commands."""
-
-
 class CommandConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """A command of a cutover and the one that reverts it: `[clusters.NAME.addresses.…]`, `[clusters.NAME.hooks.…]`.
+    """A command of a cutover and the one that reverts it: `[clusters.NAME.addresses.…]`, `[clusters.NAME.hooks.…]`."""
 
-    In an argument `{cluster}`, `{from}` and `{to}` are the names of the cluster, the old and the new primary.
-    """
-
-    run: list[str]
-    """Program and arguments: for an address it routes to the new primary, for a hook it stops a scheduler."""
-    undo: list[str] = []
-    """Command that reverts it; empty: none."""
+    run: Program
+    """Program and arguments, run without a shell; `{cluster}`, `{from}` and `{to}` are replaced with the names of
+    cluster, old and new primary. Of an address: points a virtual address, DNS name or load balancer to the new primary.
+    Of a hook: holds a scheduler or another writer, before clients are held."""
+    undo: Arguments = []
+    """Command that reverts it; of a hook it runs when clients are admitted again; empty: nothing does."""
     ssh: str | None = None
-    """The host for the system's ssh; unset: this one."""
-    timeout_s: float = 30.0
+    """Where it runs, for the system's ssh; unset: this host."""
+    timeout_s: Seconds = 30.0
+    """Seconds after which it is killed and counts as failed."""
 
 
 class ClusterConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """Servers that replicate one another, `[clusters.NAME]`, with their poolers, addresses and hooks."""
 
-    nodes: dict[str, NodeConfig]
-    poolers: dict[str, PoolerConfig] = {}
-    addresses: dict[str, CommandConfig] = {}
-    """Virtual address, DNS or load balancer: runs after the promotion."""
-    hooks: dict[str, CommandConfig] = {}
-    """Schedulers and other writers: `run` before clients are held, `undo` after they are released."""
+    nodes: dict[NodeName, NodeConfig]
+    poolers: dict[PoolerName, PoolerConfig] = {}
+    addresses: dict[AddressName, CommandConfig] = {}
+    hooks: dict[HookName, CommandConfig] = {}
     clients: str | None = None
     """How clients connect, for the heartbeat that measures the outage; unset: through the first pooler's first
     database, else to the primary."""
@@ -151,8 +229,9 @@ class ClusterConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 
 class Config(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     default_target: str | None = None
+    """Target used when none is named; if unset, libpq's environment decides."""
     targets: dict[str, TargetConfig] = {}
-    clusters: dict[str, ClusterConfig] = {}
+    clusters: dict[ClusterName, ClusterConfig] = {}
     agent: AgentConfig = field(default_factory=AgentConfig)
     recording: RecordingConfig = field(default_factory=RecordingConfig)
     screen: ScreenConfig = field(default_factory=ScreenConfig)

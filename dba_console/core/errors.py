@@ -6,7 +6,26 @@ reaches a user.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
+
+LONGEST_LIST = 16
+"""Maximum number of names in a hint."""
+
+
+def suggest(name: str, known: Iterable[str], *, what: str = "it can be") -> str:
+    """Return `did you mean X?` if a known name is close, else the list of names if it is short, else nothing.
+
+    >>> suggest("chek", ["check", "wait"]), suggest("zzz", ["check", "wait"])
+    ('did you mean check?', 'it can be check, wait')
+    """
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"{what} {', '.join(names)}" if 0 < len(names) <= LONGEST_LIST else ""
 
 
 class ExitCode(IntEnum):

@@ -6,12 +6,41 @@ docs/findings.md.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct, field
+
+from dba_console.core.errors import UsageError
+
+
+class RuleThresholds(Struct, forbid_unknown_fields=True, frozen=True):
+    """The thresholds of a family of rules."""
+
+    @classmethod
+    def check_value(cls, name: str, value: Any) -> None:
+        """Refuse an impossible threshold: a rule that can never fire would be noticed too late.
+
+        >>> DiskLimits.check_value("full_warning_pct", 180.0)
+        Traceback (most recent call last):
+        dba_console.core.errors.UsageError: 180.0 is more than 100 %
+        """
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        if not math.isfinite(value):
+            raise UsageError(f"{value} is not a valid threshold", hint="to disable a rule, name it in findings.off")
+        if value < 0:
+            raise UsageError(f"{value} is negative", hint="to disable a rule, name it in findings.off")
+        # Some percentages are of a smaller value, and exceed 100 by default.
+        if name.endswith("_pct") and value > 100 >= getattr(cls(), name):
+            raise UsageError(f"{value} is more than 100 %")
+
 
 # Thresholds of the findings about the configured cluster.
 
 
-class ClusterLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class ClusterLimits(RuleThresholds, frozen=True):
     """`[findings.cluster]`."""
 
     unreachable_s: float = 10.0
@@ -25,7 +54,7 @@ class ClusterLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 # Thresholds of the findings about connections.
 
 
-class ConnectionLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class ConnectionLimits(RuleThresholds, frozen=True):
     """`[findings.connections]`. Percentages are of the usable connections: max_connections minus both reserves."""
 
     near_pct: float = 85.0
@@ -77,7 +106,7 @@ class ConnectionLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
 # Thresholds of the findings about the console itself.
 
 
-class ConsoleLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class ConsoleLimits(RuleThresholds, frozen=True):
     """`[findings.console]`."""
 
     late_share_pct: float = 50.0
@@ -97,7 +126,7 @@ class ConsoleLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 # Thresholds of the findings about disks.
 
 
-class DiskLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class DiskLimits(RuleThresholds, frozen=True):
     """`[findings.disks]`."""
 
     full_warning_pct: float = 80.0
@@ -131,7 +160,7 @@ class DiskLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
 # Thresholds of the findings about I/O.
 
 
-class IoLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class IoLimits(RuleThresholds, frozen=True):
     """`[findings.io]`."""
 
     stalled_pct: float = 35.0
@@ -185,7 +214,7 @@ class IoLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
 # Thresholds of the findings about dumps and restores.
 
 
-class JobLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class JobLimits(RuleThresholds, frozen=True):
     """`[findings.jobs]`."""
 
     late_factor: float = 1.5
@@ -209,7 +238,7 @@ class JobLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
 # Thresholds of the findings about locks.
 
 
-class LockLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class LockLimits(RuleThresholds, frozen=True):
     """`[findings.locks]`."""
 
     queue_behind: int = 3
@@ -240,7 +269,7 @@ MB = 1 << 20
 GB = 1 << 30
 
 
-class MemoryLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class MemoryLimits(RuleThresholds, frozen=True):
     """`[findings.memory]`. Percentages of memory are of MemTotal."""
 
     fell_pct: float = 3.0
@@ -284,7 +313,7 @@ class MemoryLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
 # Thresholds of the findings about checksums and transaction ids.
 
 
-class SafetyLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class SafetyLimits(RuleThresholds, frozen=True):
     """`[findings.safety]`."""
 
     checksum_critical_s: float = 86_400.0
@@ -328,7 +357,7 @@ class SafetyLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
 # Thresholds of the findings about the server.
 
 
-class ServerLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class ServerLimits(RuleThresholds, frozen=True):
     """`[findings.server]`."""
 
     down_warning_s: float = 3.0
@@ -346,7 +375,7 @@ class ServerLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
 # Thresholds of the findings about WAL, archiving and replication.
 
 
-class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class WalLimits(RuleThresholds, frozen=True):
     """`[findings.wal]`."""
 
     archive_failures: int = 3
@@ -404,9 +433,10 @@ class WalLimits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
 
 
 class Limits(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """All thresholds, by family. `off` names rules that do not run."""
+    """All thresholds, by family."""
 
     off: list[str] = []
+    """Names of rules that are not evaluated."""
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     locks: LockLimits = field(default_factory=LockLimits)
     io: IoLimits = field(default_factory=IoLimits)
@@ -457,3 +487,17 @@ ORDERED_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "server": (("down_warning_s", "down_critical_s"), ("silent_warning_s", "silent_critical_s")),
 }
 """Family -> pairs whose first value must be at most the second."""
+
+
+def find_order_conflict(thresholds: Mapping[str, Any]) -> tuple[tuple[str, str], str] | None:
+    """Return the first threshold that contradicts another, as (family, name) and a message."""
+    defaults = Limits()
+    for family, pairs in ORDERED_PAIRS.items():
+        given = thresholds.get(family, {})
+        for lower, upper in pairs:
+            low, high = (given.get(name, getattr(getattr(defaults, family), name)) for name in (lower, upper))
+            if low > high:
+                at = lower if lower in given else upper
+                text = f"findings.{family}.{lower} ({low}) must be at most findings.{family}.{upper} ({high})"
+                return (family, at), text
+    return None

@@ -90,6 +90,14 @@ class Block(Struct, frozen=True, kw_only=True, omit_defaults=True):
     undo: Literal["", "none"] = ""
     """none: according to the author nothing reverts it."""
 
+    def conditions(self) -> Iterator[BlockCondition]:
+        """Yield its conditions: `when`, `done`, and those of its settings, `until` and `while`."""
+        yield from (one for one in (self.when, self.done) if one is not None)
+        for name in ("until", "while"):
+            value = self.settings.get(name)
+            if self.action is None and isinstance(value, dict):
+                yield BlockCondition(**value)
+
 
 class Prose(Struct, frozen=True, omit_defaults=True):
     """A paragraph, list item, heading or piece of code of a document's text, without Markdown's emphasis."""

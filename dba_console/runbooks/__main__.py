@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 
-from dba_console.runbooks.format_page import json_schema, markdown
+from dba_console.runbooks.format_page import format_schema, markdown
 
 if "--schema" in sys.argv[1:]:
-    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    print(json.dumps(format_schema(), indent=2, ensure_ascii=False))
 else:
     print(markdown(), end="")

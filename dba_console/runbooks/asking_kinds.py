@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.core.decoding import convert
@@ -15,9 +16,14 @@ from dba_console.runbooks.changing_kinds import confirm, none_chosen
 from dba_console.runbooks.problems import Problem, Problems
 from dba_console.runbooks.row_choice import confirmed_preview
 from dba_console.runbooks.run_view import Option
-from dba_console.runbooks.schema import INPUT, KeySpec
+from dba_console.runbooks.schema import InputTable, Options, Text
 from dba_console.runbooks.values import value_of
-from dba_console.runbooks.walk_context import NotAnAnswer, Turn, WalkContext, chosen, confirms_start, end_run, place
+from dba_console.runbooks.walk_context import NotAnAnswer, Turn, WalkContext, confirms_start, end_run, place
+
+
+class ConfirmTable(Struct, forbid_unknown_fields=True, kw_only=True):
+    text: Text | None = None
+    """text of the question"""
 
 
 class Confirm(BlockKind):
@@ -28,7 +34,7 @@ class Confirm(BlockKind):
         "blocks after it in the step."
     )
     label = "confirmation"
-    keys = (KeySpec("text", "text", "text of the question"),)
+    table = ConfirmTable
     attributes = ("confirm", "people")
     word = "confirm"
     may_lead = True
@@ -47,16 +53,19 @@ class Confirm(BlockKind):
         yield from confirm(context, block, block.confirm or Confirmation(level="yes"), count=count)
 
 
+class ChooseTable(Struct, forbid_unknown_fields=True, kw_only=True):
+    question: Text
+    """text of the question"""
+    options: Options
+    """`key` is typed, `text` describes it, `goto` is the id of a later step, `next` or `end`"""
+
+
 class Choose(BlockKind):
     name = "choose"
     languages = ("toml",)
     help = "A decision: each option leads to a later step."
     label = "decision"
-    keys = (
-        KeySpec("question", "text", "text of the question", required=True),
-        KeySpec("options", "options",
-            "`key` is typed, `text` describes it, `goto` is the id of a later step, `next` or `end`", required=True),
-    )  # fmt: skip
+    table = ChooseTable
     rule = "same-key"
 
     def lint(self, plan: Plan, block: Block, actions: Mapping[str, Any] | None) -> Iterator[Problem]:
@@ -73,13 +82,7 @@ class Choose(BlockKind):
         """Ask a decision; the steps that it jumps over are recorded as skipped."""
         options = decisions(block)
         text = str(block.settings.get("question") or block.title or "How to continue?")
-        while True:
-            answer = yield from context.ask("choose", text, block=block, options=options)
-            try:
-                option, _ = chosen(options, answer.text)
-                break
-            except NotAnAnswer as why:
-                yield from context.reject(str(why))
+        answer, option, _ = yield from context.choose("choose", text, options, block=block)
         goto = leads_to(block, option.key)
         record_text = f"decision: {option.key}" + (f", jump to {place(goto)}" if goto else "")
         yield from context.answered(
@@ -107,15 +110,19 @@ def leads_to(block: Block, key: str) -> str:
     return "" if goto == "next" else goto
 
 
+class ManualTable(Struct, forbid_unknown_fields=True, kw_only=True):
+    text: Text
+    """instructions"""
+    evidence: Text | None = None
+    """evidence that is asked for afterwards"""
+
+
 class Manual(BlockKind):
     name = "manual"
     languages = ("toml",)
     help = "A manual step: the operator does it and reports the result."
     label = "manual step, with evidence"
-    keys = (
-        KeySpec("text", "text", "instructions", required=True),
-        KeySpec("evidence", "text", "evidence that is asked for afterwards"),
-    )
+    table = ManualTable
     attributes = ("as",)
 
     def walk(self, context: WalkContext, block: Block) -> Turn[None]:
@@ -142,7 +149,7 @@ class InputKind(BlockKind):
     name = "input"
     languages = ("toml",)
     help = "Asks for a value that is not known before the run; named by `as`."
-    keys = INPUT
+    table = InputTable
     attributes = ("as",)
 
     def compile(self, fields: dict[str, Any], settings: dict[str, Any], line: int, problems: Problems) -> None:

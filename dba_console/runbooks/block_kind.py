@@ -16,7 +16,7 @@ from dba_console.core.units import human_duration
 from dba_console.recording.plan import Block, Confirmation, Plan
 from dba_console.runbooks.problems import Problem, Problems
 from dba_console.runbooks.requests import ReadResult
-from dba_console.runbooks.schema import ATTRIBUTES, COMMON_ATTRIBUTES, KeySpec
+from dba_console.runbooks.schema import COMMON_ATTRIBUTES
 from dba_console.runbooks.values import WHOLE, arguments, for_sql, statement_text
 from dba_console.runbooks.walk_context import Turn, WalkContext
 
@@ -29,10 +29,10 @@ class BlockKind:
     help: ClassVar[str]
     label: ClassVar[str] = ""
     """Title of a block without one, where the name is not clear."""
-    keys: ClassVar[tuple[KeySpec, ...]] = ()
-    """Keys of its table, with language toml."""
-    free: ClassVar[bool] = False
-    """The table is checked elsewhere: it holds the settings of an action."""
+    table: ClassVar[type[msgspec.Struct] | None] = None
+    """Declaration of its table, with language toml; None: the table holds the settings of an action."""
+    inputs_replaced: ClassVar[bool] = False
+    """Inputs are inserted into its settings at the start of a run."""
     attributes: ClassVar[tuple[str, ...]] = ()
     """Attributes besides the common ones."""
     word: ClassVar[str] = ""
@@ -44,10 +44,9 @@ class BlockKind:
     """Name of its lint rule; empty: none."""
 
     @classmethod
-    def all_attributes(cls) -> Iterator[KeySpec]:
-        """Yield the attributes that it accepts."""
-        yield from COMMON_ATTRIBUTES
-        yield from (key for key in ATTRIBUTES if key.name in cls.attributes)
+    def all_attributes(cls) -> tuple[str, ...]:
+        """Return the names of the attributes that it accepts."""
+        return (*COMMON_ATTRIBUTES, *cls.attributes)
 
     def compile(self, fields: dict[str, Any], settings: dict[str, Any], line: int, problems: Problems) -> None:
         """Complete the fields and settings of a block, and report what is missing."""

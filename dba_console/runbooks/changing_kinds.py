@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from dba_console.core.decoding import convert
+from dba_console.actions.registry import find_invalid_settings
+from dba_console.core.errors import suggest
 from dba_console.core.redact import redact
 from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, JournalRecord, Plan
 from dba_console.runbooks.block_kind import BlockKind, fail, record_rehearsed, should_run, skip
@@ -23,12 +24,12 @@ from dba_console.runbooks.preview_rows import (
     statement_shown,
     undo_items,
 )
-from dba_console.runbooks.problems import Problem, suggest
+from dba_console.runbooks.problems import Problem
 from dba_console.runbooks.requests import ExecuteRequest, Outcome, SettleRequest
 from dba_console.runbooks.result_tables import cell, counted
 from dba_console.runbooks.row_choice import acts_on_preview, chosen_count_text, confirmed_preview
 from dba_console.runbooks.run_state import Execution
-from dba_console.runbooks.schema import KeySpec
+from dba_console.runbooks.schema import Texts
 from dba_console.runbooks.walk_context import (
     NONE,
     SETTLING,
@@ -36,7 +37,6 @@ from dba_console.runbooks.walk_context import (
     Turn,
     WalkContext,
     abort_run,
-    chosen,
     confirmation_text,
     confirms,
     expected,
@@ -92,13 +92,16 @@ class Change(ChangingKind):
                           hint="use an action that takes rows with `datname`, such as vacuum")  # fmt: skip
 
 
+class CommandTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    argv: Texts
+    """program and arguments; an argument that is `%(name)s` is that value"""
+
+
 class Run(ChangingKind):
     name = "run"
     languages = ("sh", "toml")
     help = "Runs a command: a bash script, or an argv in toml."
-    keys = (
-        KeySpec("argv", "texts", "program and arguments; an argument that is `%(name)s` is that value", required=True),
-    )
+    table = CommandTable
     attributes = ("confirm", "people", "as", "host", "tag", "undo", "exit", "reads", "archive", "jobs")
 
 
@@ -106,7 +109,6 @@ class ActionKind(ChangingKind):
     name = "action"
     languages = ("toml",)
     help = "Runs one of the console's actions, `{action NAME}`, with its settings: see [actions.md](actions.md)."
-    free = True
     attributes = ("confirm", "people", "as", "undo")
     word = "action"
     rule = "action"
@@ -120,7 +122,10 @@ class ActionKind(ChangingKind):
             yield Problem(line=block.line, text=f"unknown action {block.action!r}",
                           hint=suggest(block.action, actions, what="available:"))  # fmt: skip
             return
-        yield from _settings_problems(block, action.Settings)
+        for invalid in find_invalid_settings(action, block.settings):
+            # The value of a reference is known only when the action runs.
+            if not (invalid.path and any(settings_references(block.settings.get(invalid.path[0])))):
+                yield Problem(line=block.line, text=invalid.text, hint=invalid.hint)
 
     def rehearse(self, context: WalkContext, block: Block) -> Turn[None]:
         """Record the action's preview."""
@@ -132,24 +137,6 @@ class ActionKind(ChangingKind):
         else:
             exact = action_preview.get("exact") or result.text
             yield from record_rehearsed(context, block, f"would execute: {exact}", exact=exact, sight=action_preview)
-
-
-def _settings_problems(block: Block, settings: type[msgspec.Struct]) -> Iterator[Problem]:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(settings)}
-    for name in block.settings:
-        if name not in fields:
-            yield Problem(line=block.line, text=f"action {block.action} has no setting {name!r}",
-                          hint=suggest(name, fields, what="it has"))  # fmt: skip
-    for name, field in fields.items():
-        if field.required and name not in block.settings:
-            yield Problem(line=block.line, text=f"action {block.action} needs {name!r}")
-    # The value of a reference is known only when the action runs.
-    if set(block.settings) <= set(fields) and not list(settings_references(block.settings)):
-        try:
-            convert(block.settings, settings)
-        except msgspec.ValidationError as error:
-            if "missing required field" not in str(error):
-                yield Problem(line=block.line, text=f"action {block.action}: {error}")
 
 
 class Undo(ChangingKind):
@@ -261,13 +248,7 @@ def none_chosen(context: WalkContext, block: Block, preview: Block) -> Turn[None
         count = len(context.state.blocks[preview.id].rows or ())
         none = f"none of {count} rows is" if count != 1 else "its only row is not"
         text = f"{_act_text(context, block)}: {none} chosen, nothing to do"
-        while True:
-            answer = yield from context.ask("choose", text, block=block, options=(NONE,), rows=preview.id)
-            try:
-                chosen((NONE,), answer.text)
-                break
-            except NotAnAnswer as why:
-                yield from context.reject(str(why))
+        answer, _, _ = yield from context.choose("choose", text, (NONE,), block=block, rows=preview.id)
         record_text = f"{block.id}: skipped by {answer.who}"
         yield from context.answered("choose", answer, record_text, block=block, answer=NONE.key)
     yield from skip(context, block, f"nothing to act on: no row of {preview.id} is chosen")
@@ -436,13 +417,7 @@ def settle(context: WalkContext, execution: Execution) -> Turn[None]:
 
 def _ask_outcome(context: WalkContext, block: Block, execution: Execution, outcome: Outcome) -> Turn[None]:
     text = f"{block.id}: outcome of execution {execution.number} unknown: {outcome.text}. What happened?"
-    while True:
-        answer = yield from context.ask("settle", text, block=block, options=SETTLING)
-        try:
-            option, reason = chosen(SETTLING, answer.text)
-            break
-        except NotAnAnswer as why:
-            yield from context.reject(str(why))
+    answer, option, reason = yield from context.choose("settle", text, SETTLING, block=block)
     record_text = f"{block.id}: {answer.who} answered {option.key}" + (f": {reason}" if reason else "")
     yield from context.answered("settle", answer, record_text, block=block, answer=option.key, reason=reason)
     if option.key == "abort":

@@ -11,10 +11,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.core.errors import RunbookError
+from dba_console.core.errors import RunbookError, suggest
 from dba_console.core.paths import trust_problem
 from dba_console.recording.plan import Block, BlockCondition, Plan, Step
-from dba_console.runbooks.blocks import RESULT, RunbookHead, block_of, head_of, lines_of, read_value, toml_of
+from dba_console.runbooks.blocks import RunbookHead, block_of, head_of, lines_of, read_table, toml_of
 from dba_console.runbooks.code_references import (
     phrase_references,
     settings_references,
@@ -27,14 +27,11 @@ from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.lint import lint
 from dba_console.runbooks.parse import LONGEST, Document, Fence, Section, parse
 from dba_console.runbooks.preview_rows import bound_preview
-from dba_console.runbooks.problems import Problem, Problems, suggest
-from dba_console.runbooks.schema import ALIASES, RUNNABLE, STEP
+from dba_console.runbooks.problems import Problem, Problems
+from dba_console.runbooks.schema import ALIASES, RESULT, RUNNABLE, StepAttributes
 from dba_console.watch.frames.model import PANEL_NAMES
 
 # Resolve the names that blocks use: inputs, results of earlier blocks, fields, steps.
-
-TESTS = ("until", "while")
-"""Settings that are conditions."""
 
 
 def resolve_names(plan: Plan, problems: Problems, lines: Mapping[str, int]) -> Plan:
@@ -105,9 +102,8 @@ def _block(plan: Plan, step: Step, block: Block, known: dict[str, str], panels: 
 
 
 def _names(plan: Plan, block: Block, known: dict[str, str], panels: list[str], problems: Problems) -> Iterator[str]:
-    for test in (block.when, block.done, *_tests(block)):
-        if test is not None:
-            yield from _test_names(test, block, known, panels, problems)
+    for test in block.conditions():
+        yield from _test_names(test, block, known, panels, problems)
     yield from _phrase_names(plan, block, known, problems)
     if block.language == "sql":
         yield from _sql_names(plan, block, known, problems)
@@ -145,13 +141,6 @@ def _phrase_names(plan: Plan, block: Block, known: dict[str, str], problems: Pro
             problems.add(block.line, f"the confirmation asks for {name}, which is optional",
                          f"give {name} a default, or remove required = false")  # fmt: skip
         yield name
-
-
-def _tests(block: Block) -> Iterator[BlockCondition]:
-    for name in TESTS:
-        value: Any = block.settings.get(name)
-        if isinstance(value, dict):
-            yield BlockCondition(**value)
 
 
 def _test_names(
@@ -422,20 +411,11 @@ def _step(section: Section, problems: Problems) -> Step:
 
 
 def _step_attributes(section: Section, problems: Problems) -> dict[str, Any]:
-    keys = {key.name: key for key in STEP}
-    values_given: dict[str, Any] = {**section.braces.values, **dict.fromkeys(section.braces.words, True)}
     if section.braces.name:
         problems.add(section.line, f"#{section.braces.name}: a step is named by its heading",
                      f"its id is {section.slug}")  # fmt: skip
-    values: dict[str, Any] = {}
-    for name, value in values_given.items():
-        if name not in keys:
-            problems.add(section.line, f"a step has no attribute {name!r}", suggest(name, keys, what="it can have"))
-            continue
-        read = read_value(keys[name], value, section.line, problems)
-        if read is not None:
-            values[name] = read
-    return values
+    values = {**section.braces.values, **dict.fromkeys(section.braces.words, True)}
+    return read_table(values, StepAttributes, lambda _: section.line, problems, "a step", "attribute")
 
 
 def _leading(plan: Plan) -> Plan:

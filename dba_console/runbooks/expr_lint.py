@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from dba_console.core.errors import suggest
 from dba_console.runbooks.expr import (
     ARITHMETIC,
     FUNCTIONS,
@@ -18,7 +19,6 @@ from dba_console.runbooks.expr import (
     row_type,
     structs,
 )
-from dba_console.runbooks.problems import suggest
 from dba_console.runbooks.result_tables import unknown_unit
 from dba_console.watch.frames.model import PANEL_NAMES
 

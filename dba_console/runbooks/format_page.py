@@ -6,12 +6,14 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dba_console.actions.registry import ACTIONS
+from dba_console.core.declarations import json_schema, table_lines
 from dba_console.recording.plan import FORMAT
 from dba_console.runbooks.block_kind import BlockKind
 from dba_console.runbooks.expr import FUNCTIONS, ROOTS
 from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.lint import LINT_RULES
-from dba_console.runbooks.schema import ATTRIBUTES, COMMON_ATTRIBUTES, INPUT, RUNBOOK, SHAPES, STEP, KeySpec
+from dba_console.runbooks.schema import COMMON_ATTRIBUTES, BlockAttributes, RunbookTable, StepAttributes
 from dba_console.runbooks.values import TYPES
 
 _HEAD = """# The format of runbooks
@@ -81,19 +83,18 @@ def markdown() -> str:
     lines = [
         _HEAD,
         "## Head: `toml {runbook}`\n",
-        *_table(RUNBOOK),
-        "\n## Inputs: `[inputs.NAME]`\n",
-        *_table(INPUT),
-        "\nTypes: " + ", ".join(f"`{name}` ({what})" for name, what in TYPES.items()) + ".",
+        *table_lines(RunbookTable),
+        "\nTypes of inputs: " + ", ".join(f"`{name}` ({what})" for name, what in TYPES.items()) + ".",
         "\nA role, database or relation that does not exist on the server is reported before the start, and by a block "
         "`input` immediately. An input named like a value of the finding (`application`, `mount`, `slot`) is offered "
         "that value.",
         "\n## Steps: `## Heading {…}`\n",
-        *_table(STEP),
+        *table_lines(StepAttributes),
         "\n## Blocks\n",
         *_kinds(),
-        "\n## Attributes of blocks\n",
-        *_attributes(),
+        "## Attributes of blocks\n",
+        f"{_names(COMMON_ATTRIBUTES)} are attributes of every block, the others of the kinds that name them.\n",
+        *table_lines(BlockAttributes),
         "\n" + _VALUES,
         _EXPRESSIONS,
         "## What the lint refuses\n",
@@ -102,38 +103,16 @@ def markdown() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _table(keys: Sequence[KeySpec]) -> Iterator[str]:
-    yield "| key | value | meaning |"
-    yield "|---|---|---|"
-    for key in keys:
-        needed = " (required)" if key.required else ""
-        yield f"| `{key.name}`{needed} | {_shape(key)} | {key.help} |"
-
-
-def _shape(key: KeySpec) -> str:
-    if key.choices:
-        return ", ".join(f"`{choice}`" for choice in key.choices)
-    return SHAPES[key.shape].replace("|", "\\|") + (", or `%(input)s`" if key.reference else "")
-
-
 def _kinds() -> Iterator[str]:
     for kind in KINDS.values():
-        languages = ", ".join(f"`{language}`" for language in kind.languages)
-        yield f"### {kind.name}\n"
-        yield f"{kind.help} Languages: {languages}.\n"
-        if kind.keys and kind.keys is not INPUT:
-            yield from _table(kind.keys)
-            yield ""
-        elif kind.keys:
-            yield "Its table is that of an input.\n"
+        attributes = f" Attributes: {_names(kind.attributes)}." if kind.attributes else ""
+        yield f"### {kind.name}\n\n{kind.help} Languages: {_names(kind.languages)}.{attributes}\n"
+        if kind.table is not None:
+            yield from [*table_lines(kind.table), ""]
 
 
-def _attributes() -> Iterator[str]:
-    yield "| attribute | value | of | meaning |"
-    yield "|---|---|---|---|"
-    for key in (*COMMON_ATTRIBUTES, *ATTRIBUTES):
-        kinds = ", ".join(kind.name for kind in KINDS.values() if key.name in kind.attributes) or "all"
-        yield f"| `{key.name}` | {_shape(key)} | {kinds} | {key.help} |"
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _rules() -> Iterator[str]:
@@ -148,60 +127,20 @@ def _rules() -> Iterator[str]:
     yield "| no-braces | A fence in a step that looks as if it would run. |"
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the head, of inputs and steps, and of each kind's table and attributes."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"dba-console runbook, format {FORMAT}",
-        "$defs": {
-            "runbook": _object(RUNBOOK, inputs={"type": "object", "additionalProperties": {"$ref": "#/$defs/inputOf"}}),
-            "inputOf": _object(INPUT),
-            "step": _object(STEP),
-            **{kind.name: _kind(kind) for kind in KINDS.values()},
-        },
-        "$ref": "#/$defs/runbook",
-    }
+def format_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the head, of steps, and of each kind's table and attributes."""
+    parts = {"step": json_schema(StepAttributes)} | {kind.name: _kind(kind) for kind in KINDS.values()}
+    return {**json_schema(RunbookTable, f"dba-console runbook, format {FORMAT}"), "$defs": parts}
 
 
 def _kind(kind: BlockKind) -> dict[str, Any]:
-    attributes = _object(list(kind.all_attributes()))
+    attributes = json_schema(BlockAttributes, fields=kind.all_attributes())
     properties: dict[str, Any] = {"language": {"enum": list(kind.languages)}, "attributes": attributes}
-    if "toml" in kind.languages:
-        properties["table"] = {"type": "object"} if kind.free else _object(kind.keys)
+    if kind.table is not None:
+        properties["table"] = json_schema(kind.table)
+    elif "toml" in kind.languages:
+        properties["table"] = {"anyOf": [json_schema(one.Settings) | {"title": name} for name, one in ACTIONS.items()]}
     return {"description": kind.help, "type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _object(keys: Sequence[KeySpec], **extra: Any) -> dict[str, Any]:
-    schema: dict[str, Any] = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {key.name: extra.get(key.name, {"description": key.help, **_json_type(key)}) for key in keys},
-    }
-    if required := [key.name for key in keys if key.required]:
-        schema["required"] = required
-    return schema
-
-
-def _json_type(key: KeySpec) -> dict[str, Any]:
-    if key.choices:
-        return {"enum": list(key.choices)}
-    if key.shape == "tables":
-        return {"type": "object"}
-    if key.shape == "options":
-        texts = {name: {"type": "string"} for name in ("key", "text", "goto")}
-        item = {"type": "object", "properties": texts, "required": list(texts), "additionalProperties": False}
-        return {"type": "array", "items": item, "minItems": 1}
-    types: dict[str, dict[str, Any]] = {
-        "flag": {"const": True},
-        "int": {"type": ["integer", "string"]},
-        "number": {"type": "number"},
-        "texts": {"type": "array", "items": {"type": "string"}},
-        "switch": {"enum": [True, False, "yes", "no"]},
-        "name": {"type": "string", "pattern": "^[a-z][a-z0-9_-]*$"},
-        "result": {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"},
-        "any": {},
-    }
-    return types.get(key.shape, {"type": "string"})
 
 
 assert set(FUNCTIONS) <= set(_EXPRESSIONS.replace("(", " ").replace("`", " ").split())

@@ -37,7 +37,7 @@ def bind_inputs(plan: Plan, values: Mapping[str, Any]) -> Plan:
 
     def filled_in(block: Block) -> Block:
         block = fill_phrase(plan, block, values)
-        if not any(key.reference for key in kind_of(block).keys):
+        if not kind_of(block).inputs_replaced:
             return block
         settings = fill_references(block.settings, values)
         timeout = settings.get("timeout_s", block.timeout_s)

@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from dba_console.core.errors import RunbookError
+from dba_console.core.errors import RunbookError, suggest
 from dba_console.core.paths import trust_problem
 from dba_console.recording.plan import Plan
-from dba_console.runbooks.blocks import NAME
 from dba_console.runbooks.compile import CheckResult, check_text, compile_text, read_document
-from dba_console.runbooks.problems import Problem, suggest
+from dba_console.runbooks.problems import Problem
+from dba_console.runbooks.schema import NAME
 
 SHIPPED = Path(__file__).resolve().parent / "documents"
 SUFFIX = ".md"

@@ -12,12 +12,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dba_console.recording.plan import ACTING_KINDS, Block, BlockCondition, Plan, Step
+from dba_console.core.errors import suggest
+from dba_console.recording.plan import ACTING_KINDS, Block, Plan, Step
 from dba_console.runbooks import lint_code
 from dba_console.runbooks.block_kind import BlockKind
 from dba_console.runbooks.kinds import KINDS, kind_of
 from dba_console.runbooks.preview_rows import bound_preview
-from dba_console.runbooks.problems import Problem, suggest
+from dba_console.runbooks.problems import Problem
 from dba_console.watch.findings.rule_engine import RULES
 
 # Rules for blocks that change something.
@@ -151,12 +152,7 @@ def no_such_finding(plan: Plan) -> Iterator[Problem]:
             yield Problem(line=0, text=f"answers: no rule raises the finding {name!r}",
                           hint=suggest(name, names) or "`dba-console findings rules` lists them")  # fmt: skip
     for _, block in plan.blocks():
-        texts = [test.text for test in (block.when, block.done) if test is not None and test.language == "expr"]
-        texts += [
-            BlockCondition(**one).text
-            for name in ("until", "while")
-            if isinstance(one := block.settings.get(name), dict)
-        ]
+        texts = [test.text for test in block.conditions() if test.language == "expr"]
         texts += [block.body] if block.language == "expr" else []
         for text in texts:
             for match in _FINDING.finditer(text):

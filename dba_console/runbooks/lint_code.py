@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Set
 from itertools import pairwise
 
-from dba_console.recording.plan import ACTING_KINDS, Block, BlockCondition, Plan
+from dba_console.recording.plan import ACTING_KINDS, Block, Plan
 from dba_console.runbooks.problems import Problem
 
 _MASKS = (
@@ -387,13 +387,7 @@ def _statements(plan: Plan) -> Iterator[tuple[Block, int, str]]:
     for _, block in plan.blocks():
         if block.language == "sql":
             yield block, block.line + 1, block.body
-        tests = [block.when, block.done]
-        tests += [
-            BlockCondition(**one) for name in ("until", "while") if isinstance(one := block.settings.get(name), dict)
-        ]
-        for test in tests:
-            if test is not None and test.language == "sql":
-                yield block, block.line, test.text
+        yield from ((block, block.line, test.text) for test in block.conditions() if test.language == "sql")
 
 
 def _line(block: Block, found: str, otherwise: int) -> int:

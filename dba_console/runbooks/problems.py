@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from msgspec import Struct
-
-LISTED = 16
-"""Maximum number of names listed in one hint."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,16 +41,3 @@ class Problems:
     def sorted(self) -> tuple[Problem, ...]:
         """Return the problems without duplicates, ordered by line."""
         return tuple(sorted(dict.fromkeys(self._found), key=lambda problem: problem.line))
-
-
-def suggest(name: str, known: Iterable[str], *, what: str = "it can be") -> str:
-    """Return `did you mean X?` if a known name is close, else the list of names if it is short.
-
-    >>> suggest("chek", ["check", "wait"]), suggest("zzz", ["check", "wait"])
-    ('did you mean check?', 'it can be check, wait')
-    """
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"{what} {', '.join(names)}" if 0 < len(names) <= LISTED else ""

@@ -7,19 +7,21 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from msgspec import Struct, field
+
 from dba_console.core.decoding import convert
-from dba_console.core.errors import UsageError
+from dba_console.core.errors import UsageError, suggest
 from dba_console.core.units import human_duration
 from dba_console.recording.plan import ACTING_KINDS, Block, BlockCondition, Plan
 from dba_console.runbooks.block_kind import BlockKind, fail, record_rehearsed
-from dba_console.runbooks.problems import Problem, Problems, suggest
+from dba_console.runbooks.problems import Problem, Problems
 from dba_console.runbooks.requests import ReadResult
 from dba_console.runbooks.result_tables import counted
 from dba_console.runbooks.row_choice import choice_column_error, has_act, left_out_at_first, row_names
 from dba_console.runbooks.run_view import Option, WaitView
-from dba_console.runbooks.schema import KeySpec
+from dba_console.runbooks.schema import Condition, CountOrInput, Name, SecondsOrInput, TextOrInput, YesNo
 from dba_console.runbooks.values import WHOLE
-from dba_console.runbooks.walk_context import NotAnAnswer, Turn, WalkContext, chosen
+from dba_console.runbooks.walk_context import Turn, WalkContext
 
 MOST_ROWS = 1000
 """Maximum rows of a preview: an operator cannot review more."""
@@ -230,19 +232,25 @@ def parse_moment(text: str, now_us: int) -> int:
 _CLOCK = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
 
 
+class WaitTable(Struct, forbid_unknown_fields=True, kw_only=True):
+    until: Condition | None = None
+    """condition to wait for"""
+    hold_for_s: SecondsOrInput | None = field(name="hold_for", default=None)
+    """time the condition must hold without a break; alone: wait that long"""
+    until_time: TextOrInput | None = None
+    """a time, `03:30` or RFC 3339"""
+    every_s: SecondsOrInput = field(name="every", default="5s")
+    """interval between checks"""
+    timeout_s: SecondsOrInput | None = field(name="timeout", default=None)
+    """time after which the operator is asked; required with `until`"""
+
+
 class Wait(BlockKind):
     name = "wait"
     languages = ("toml",)
     help = "Waits until a condition holds; shows value, trend and remaining time."
-    keys = (
-        KeySpec("until", "test", "condition to wait for"),
-        KeySpec("hold_for", "duration", "time the condition must hold without a break; alone: wait that long",
-            to="hold_for_s", reference=True),
-        KeySpec("until_time", "text", "a time, `03:30` or RFC 3339", reference=True),
-        KeySpec("every", "duration", "interval between checks; default 5s", to="every_s", reference=True),
-        KeySpec("timeout", "duration", "time after which the operator is asked; required with `until`",
-            to="timeout_s", reference=True),
-    )  # fmt: skip
+    table = WaitTable
+    inputs_replaced = True
     rule = "unbounded-wait"
 
     def compile(self, fields: dict[str, Any], settings: dict[str, Any], line: int, problems: Problems) -> None:
@@ -398,17 +406,25 @@ def _remaining_text(trend: list[float | None], every_s: float, to_hold_s: float 
     return f"{recent[-1]:.6g}, about {human_duration(recent[-1] / per_s)} to zero (estimated)"
 
 
+class RepeatTable(Struct, forbid_unknown_fields=True, kw_only=True):
+    from_: Name | None = field(name="from", default=None)
+    """id of the first step of each round; default: this one"""
+    every_s: SecondsOrInput = field(name="every")
+    """time between two rounds"""
+    times: CountOrInput | None = None
+    """maximum number of rounds"""
+    while_: Condition | None = field(name="while", default=None)
+    """repeat while this condition holds"""
+    ask: YesNo = False
+    """`true`: ask before each round"""
+
+
 class Repeat(BlockKind):
     name = "repeat"
     languages = ("toml",)
     help = "Repeats from a step, in rounds."
-    keys = (
-        KeySpec("from", "name", "id of the first step of each round; default: this one"),
-        KeySpec("every", "duration", "time between two rounds", to="every_s", required=True, reference=True),
-        KeySpec("times", "int", "maximum number of rounds", reference=True),
-        KeySpec("while", "test", "repeat while this condition holds"),
-        KeySpec("ask", "switch", "`true`: ask before each round"),
-    )
+    table = RepeatTable
+    inputs_replaced = True
     rule = "endless-repeat"
 
     def lint(self, plan: Plan, block: Block, actions: Mapping[str, Any] | None) -> Iterator[Problem]:
@@ -470,17 +486,10 @@ def _end_repeat(context: WalkContext, block: Block, note: str) -> Turn[None]:
 
 def _ask_again(context: WalkContext, block: Block) -> Turn[bool]:
     text = block.title or str(block.settings.get("text") or "Another round?")
-    while True:
-        answer = yield from context.ask("choose", text, block=block, options=ROUND_OPTIONS)
-        try:
-            option, _ = chosen(ROUND_OPTIONS, answer.text)
-        except NotAnAnswer as why:
-            yield from context.reject(str(why))
-            continue
-        yield from context.answered(
-            "choose", answer, f"{block.id}: {answer.who} chose {option.key}", block=block, answer=option.key
-        )
-        return option.key == "again"
+    answer, option, _ = yield from context.choose("choose", text, ROUND_OPTIONS, block=block)
+    record_text = f"{block.id}: {answer.who} chose {option.key}"
+    yield from context.answered("choose", answer, record_text, block=block, answer=option.key)
+    return option.key == "again"
 
 
 def _until_next(context: WalkContext, block: Block) -> Turn[None]:

@@ -14,10 +14,9 @@ from typing import Any
 
 import msgspec
 
-from dba_console.core.errors import ConsoleError, UsageError
+from dba_console.core.errors import ConsoleError, UsageError, suggest
 from dba_console.core.units import parse_duration, parse_size
 from dba_console.recording.plan import CONFIRMATION_WORDS, Block, Input, Plan
-from dba_console.runbooks.problems import suggest
 
 # Patterns of inputs: only those that a backtracking matcher evaluates in milliseconds. A document may come from
 # anywhere, and matching blocks the whole process. So: no nested repetitions, few ambiguous ones, short texts.

@@ -31,13 +31,11 @@ from dba_console.runbooks.run_view import Option, WaitView, quote_for_typing
 from dba_console.runbooks.single_action import confirms_itself
 from dba_console.runbooks.walk_context import (
     PAUSED,
-    NotAnAnswer,
     Turn,
     WalkContext,
     WalkInterrupted,
     abort_run,
     after_failure,
-    chosen,
     end_run,
     failure_text,
     place,
@@ -339,12 +337,7 @@ def _next_turn(context: WalkContext) -> Turn[None]:
 def _paused(context: WalkContext) -> Turn[None]:
     """Ask whether to continue a paused run."""
     step_running = context.state.active_step
-    answer = yield from context.ask("choose", f"{context.state.paused}. Continue?", options=PAUSED)
-    try:
-        option, reason = chosen(PAUSED, answer.text)
-    except NotAnAnswer as why:
-        yield from context.reject(str(why))
-        return
+    answer, option, reason = yield from context.choose("choose", f"{context.state.paused}. Continue?", PAUSED)
     step = step_running.id if step_running is not None else ""
     if option.key == "continue":
         text = f"continued by {answer.who}"
@@ -398,15 +391,8 @@ def _decide_failure(context: WalkContext) -> Turn[None]:
     text = f"{f'“{block.title}”' if block.title else block.id} failed: {note}"
     # If it was refused or declined, it may be right without some of its rows.
     preview = None if failure.acted or failure.item else confirmed_preview(context.plan, context.state, block)
-    while True:
-        answer = yield from context.ask(
-            "failed", text, block=block, options=options, rows="" if preview is None else preview.id
-        )
-        try:
-            option, reason = chosen(options, answer.text)
-            break
-        except NotAnAnswer as why:
-            yield from context.reject(str(why))
+    rows = "" if preview is None else preview.id
+    answer, option, reason = yield from context.choose("failed", text, options, block=block, rows=rows)
     record_text = f"{block.id}: {answer.who} answered: {answer.text.strip()}"
     yield from context.answered("failed", answer, record_text, block=block, answer=option.key, reason=reason)
     if option.key == "abort":

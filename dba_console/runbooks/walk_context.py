@@ -126,6 +126,24 @@ class WalkContext:
         )
         return _expected(reply, Answer)
 
+    def choose(
+        self,
+        kind: QuestionKind,
+        text: str,
+        options: tuple[Option, ...],
+        *,
+        block: Block | None = None,
+        rows: str = "",
+    ) -> Turn[tuple[Answer, Option, str]]:
+        """Ask until one of the options is chosen; return the answer, the option and its reason. Raises
+        WalkInterrupted."""
+        while True:
+            answer = yield from self.ask(kind, text, block=block, options=options, rows=rows)
+            try:
+                return answer, *chosen(options, answer.text)
+            except NotAnAnswer as why:
+                yield from self.reject(str(why))
+
     def answered(
         self,
         kind: QuestionKind,

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dba_console.core.units import human_bytes, human_duration
-from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, Input, Plan, Step
+from dba_console.recording.plan import ACTING_KINDS, Block, Input, Plan, Step
+from dba_console.runbooks.block_kind import confirmation_words
 from dba_console.runbooks.kinds import kind_of
+from dba_console.runbooks.outline import input_text
 from dba_console.runbooks.run_view import ENDED_STATES, OutputLine, RunView
 from dba_console.runbooks.walkthrough_text import (
     block_lines,
@@ -379,16 +380,8 @@ def shown_value(one: Input, given_value: str | None) -> tuple[str, bool]:
     if given_value:
         return ("given, not shown" if one.secret else given_value), False
     if one.default is not None:
-        return f"{_default_text(one, one.default)} (default)", False
+        return f"{input_text(one, one.default)} (default)", False
     return ("required", True) if one.required else ("not given", False)
-
-
-def _default_text(one: Input, value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if one.type in ("duration", "size") and isinstance(value, int | float):
-        return human_duration(value) if one.type == "duration" else human_bytes(value)
-    return str(value)
 
 
 def _input_lines(one: Input, given_value: str | None, finding_value: str | None, cells: int) -> list[Line]:
@@ -412,20 +405,10 @@ def _step_lines(number: int, step: Step, cells: int) -> list[Line]:
     return lines
 
 
-def _confirmation_text(one: Confirmation) -> str:
-    """Return how a block is confirmed."""
-    if one.level == "type":
-        phrases = {"target": "the target name", "count": "the number affected", "name": "its name, or the number"}
-        phrase = phrases.get(one.text, f"“{clean(one.text)}”")
-    else:
-        phrase = "y" if one.level == "ack" else "yes"
-    return f"confirm: type {phrase}" + (", two operators" if one.people > 1 else "")
-
-
 def _block_words(block: Block) -> str:
     what = f"{block.kind} {block.action}" if block.action else kind_of(block).label or block.kind
     title = f": {block.title}" if block.title else ""
-    confirm = "" if block.confirm is None else f", {_confirmation_text(block.confirm)}"
+    confirm = "" if block.confirm is None else f", {confirmation_words(block.confirm)}"
     usual = "" if block.usual_s is None else f", typical {short_time(block.usual_s)}"
     return f"{what}{title}{confirm}{usual}"
 

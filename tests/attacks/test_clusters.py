@@ -24,7 +24,7 @@ from psycopg.waiting import Ready, Wait
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext
 from dba_console.actions.deadline_connection import DeadlineExceeded, connect
-from dba_console.cli.config_schema import find_problem
+from dba_console.cli.config_file import find_problem
 from dba_console.clusters.cutover_plan import FILE, LIMIT, CutoverPlan, NodePlan, save_plan
 from dba_console.clusters.host_facts import read_host
 from dba_console.clusters.node_host import Host, NotOwnedByUser, read_file
@@ -38,7 +38,7 @@ from dba_console.clusters.steps.hold_clients import _END_SESSIONS, _WRITE_ACTIVI
 from dba_console.clusters.steps.step import APPLICATION, open_node
 from dba_console.clusters.survey import survey
 from dba_console.core.clock import SYSTEM
-from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
+from dba_console.core.config import ClusterConfig, NodeConfig, PoolerConfig
 from dba_console.core.errors import ConnectError, ConsoleError, PermissionDenied, Refused, Unsupported
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import server_account
@@ -369,7 +369,7 @@ def test_the_environment_does_not_lead_the_name_of_a_node_to_another_server(
 
 def test_a_name_that_a_program_would_take_for_an_option_is_refused() -> None:
     node = {"dsn": "host=db1"}
-    assert find_problem({"clusters": {"shop": {"nodes": {"db-1": node}}}}, Config) is None
+    assert find_problem({"clusters": {"shop": {"nodes": {"db-1": node}}}}) is None
     for clusters in ({"-rf": {"nodes": {"db1": node}}}, {"shop": {"nodes": {"--to": node}}}):
-        problem = find_problem({"clusters": clusters}, Config)
+        problem = find_problem({"clusters": clusters})
         assert problem is not None and "must not begin with `-`" in problem.text

@@ -29,7 +29,7 @@ def test_every_command_refuses_a_file_with_a_mistake_and_names_the_line(
     console.write_config('[agent]\ngraze = "1h"\n')
     done = console.run(*command)
     assert (done.code, done.out) == (2, "")
-    assert done.err == f"error: {console.config}:2: unknown key agent.graze\nhint: did you mean grace?\n"
+    assert done.err == f"error: {console.config}:2: agent has no key 'graze'\nhint: did you mean grace?\n"
 
 
 def test_a_check_that_cannot_be_made_is_unknown_and_not_critical(console: Console) -> None:

@@ -23,7 +23,7 @@ PLAN = Plan(
     prose=(Prose("Why: the house is full."), Prose("When not: a planned load.", gap=True)),
     answers=("connections-filling",), source="/etc/rb/connection-storm.md",
     inputs=(
-        Input(name="idle", type="duration", help="how long idle is too long", default="10m"),
+        Input(name="idle", type="duration", help="how long idle is too long", default=600.0),
         Input(name="ticket", type="text", help="the change it belongs to"),
         Input(name="word", type="secret", help="of the pool's console", secret=True),
     ),

@@ -163,13 +163,8 @@ def _needs_server(need: str) -> bool:
 
 
 def _block_uses_server(block: Block) -> bool:
-    tests = (block.when, block.done)
-    if block.language == "sql" or any(test is not None and test.language == "sql" for test in tests):
+    if block.language == "sql" or any(test.language == "sql" for test in block.conditions()):
         return True
-    for key in ("until", "while"):
-        test = block.settings.get(key)
-        if isinstance(test, dict) and test.get("language") == "sql":
-            return True
     if block.kind == "run":
         return not block.host
     name = block.action or ""

@@ -7,7 +7,6 @@ else is ever answered. Pure, except for reading inputs.
 
 from __future__ import annotations
 
-import difflib
 import getpass
 import os
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from dba_console.cli.stderr import print_diagnostic
-from dba_console.core.errors import ConsoleError, UsageError
+from dba_console.core.errors import ConsoleError, UsageError, suggest
 from dba_console.core.stream_masking import too_short
 from dba_console.recording.plan import Input, Plan
 from dba_console.runbooks.run_view import Question, RunTable
@@ -206,8 +205,7 @@ def _require_step_or_block(step_or_block: str, plan: Plan) -> str:
     blocks = [block.id for _, block in plan.blocks()]
     if step_or_block in steps or step_or_block in blocks or step_or_block in _WITHOUT_STEP:
         return step_or_block
-    close = difflib.get_close_matches(step_or_block, [*steps, *_WITHOUT_STEP, *blocks], n=1)
-    hint = f"did you mean {close[0]}?" if close else f"its steps are {', '.join(steps)}"
+    hint = suggest(step_or_block, [*steps, *_WITHOUT_STEP, *blocks]) or f"its steps are {', '.join(steps)}"
     raise UsageError(f"runbook {plan.id} has no step {step_or_block!r}", hint=hint)
 
 

@@ -20,6 +20,7 @@ from dba_console.clusters.steps.step import (
     printed_line,
     remaining_seconds,
 )
+from dba_console.core.declarations import Duration
 from dba_console.core.errors import ConsoleError, Refused
 from dba_console.core.sanitize import clean
 
@@ -37,7 +38,7 @@ _DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
 
 
 class StandbySettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    timeout: str = "60s"
+    timeout: Duration = "60s"
     """Maximum time until a node streams, as a duration."""
 
 

@@ -24,6 +24,7 @@ from dba_console.clusters.steps.step import (
     remaining_seconds,
 )
 from dba_console.clusters.steps.stop_primary import SHUT_DOWN
+from dba_console.core.declarations import Duration
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
@@ -36,9 +37,9 @@ _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
 
 
 class PromoteSettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    timeout: str = "60s"
+    timeout: Duration = "60s"
     """Maximum time of the promotion, as a duration."""
-    switchover_timeout: str = "5m"
+    switchover_timeout: Duration = "5m"
     """Maximum time of the switchover of a cluster manager, as a duration: it also stops the old primary."""
 
 

@@ -21,6 +21,7 @@ from dba_console.clusters.node_host import HostConnectionLost, last_line
 from dba_console.clusters.pooler_admin import PoolerAdmin
 from dba_console.clusters.server_control import ServerControl
 from dba_console.core.config import ClusterConfig, NodeConfig
+from dba_console.core.declarations import Duration
 from dba_console.core.errors import ConsoleError, Refused
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
@@ -49,7 +50,7 @@ class StepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class TimedSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    timeout: str = "30s"
+    timeout: Duration = "30s"
     """Maximum wait, as a duration."""
 
     @property

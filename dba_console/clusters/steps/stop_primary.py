@@ -24,6 +24,7 @@ from dba_console.clusters.steps.step import (
     printed_line,
     remaining_seconds,
 )
+from dba_console.core.declarations import Duration
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
@@ -40,7 +41,7 @@ SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS receiv
 
 
 class StopSettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    timeout: str = "5m"
+    timeout: Duration = "5m"
     """How long the server may take to stop, as a duration."""
 
 

@@ -5,12 +5,11 @@ The module of an incident is imported only when the incident is used: the tables
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dba_console.core.errors import UsageError
+from dba_console.core.errors import UsageError, suggest
 
 if TYPE_CHECKING:
     from dba_console.demo.incidents.cluster_incident import ClusterIncident
@@ -84,9 +83,8 @@ def _incident_class(name: str, known: Mapping[str, IncidentEntry]) -> Any:
     entry = known.get(name)
     if entry is None:
         names = [*INCIDENTS, *CLUSTER_INCIDENTS]
-        close = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UsageError(f"no incident {name!r}", hint=f"{hint}known incidents: {', '.join(names)}")
+        hint = f"{suggest(name, names)} known incidents: {', '.join(names)}".strip()
+        raise UsageError(f"no incident {name!r}", hint=hint)
     return getattr(importlib.import_module(f"dba_console.demo.incidents.{entry.module}"), entry.class_name)
 
 

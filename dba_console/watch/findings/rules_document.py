@@ -6,14 +6,12 @@ matches the code.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
+from dba_console.core.declarations import declared_fields, table_lines
 from dba_console.core.thresholds import Limits
 from dba_console.core.units import human_duration
 from dba_console.watch.findings import (
@@ -87,9 +85,8 @@ def render_markdown() -> str:
         lines += [f"## {family.title}", ""]
         for rule in family.rules:
             lines += [*_rule(rule), ""]
-        figures = list(threshold_rows(family.limits))
-        if figures:
-            lines += ["| threshold | default | meaning |", "|---|---|---|", *figures, ""]
+        if declared_fields(kind := declared_fields(Limits)[family.limits].type):
+            lines += [*table_lines(kind, f"findings.{family.limits}."), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -143,46 +140,6 @@ def _paragraphs(rule: Rule) -> list[str]:
     inner = inspect.getclosurevars(check).nonlocals.get("rule_check") if inspect.isfunction(check) else None
     text = inspect.getdoc(inner or check) or ""
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
-
-
-def threshold_rows(family: str) -> Iterator[str]:
-    """Yield a table row per threshold of the family: its key in the configuration, default, meaning."""
-    kind = type(getattr(Limits(), family))
-    notes = field_notes(kind)
-    for field in msgspec.structs.fields(kind):
-        value = getattr(kind(), field.name)
-        yield f"| `findings.{family}.{field.name}` | `{toml_text(value)}` | {notes.get(field.name, '')} |"
-
-
-def toml_text(value: Any) -> str:
-    """Return a default as in TOML: large whole numbers without a decimal point, for readability.
-
-    >>> toml_text(80.0), toml_text(50 * 1024.0**3), toml_text(True), toml_text(["a"])
-    ('80.0', '53687091200', 'true', '["a"]')
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value >= 1e6 and value.is_integer():
-        return str(int(value))
-    return str(value).replace("'", '"')
-
-
-def field_notes(kind: type[Any]) -> dict[str, str]:
-    """Return the docstring below each field of a struct and its bases, on one line."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    notes: dict[str, str] = {}
-    for base in kind.__bases__:
-        if base is not msgspec.Struct and issubclass(base, msgspec.Struct):
-            notes |= field_notes(base)
-    name: str | None = None
-    for node in tree.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            name = node.target.id
-        elif name is not None and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            notes[name] = " ".join(str(node.value.value).split()).replace("|", "\\|")
-            name = None
-    return notes
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:

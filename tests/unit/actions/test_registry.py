@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from dba_console.actions.reference_page import markdown
@@ -23,9 +22,8 @@ def test_an_action_is_called_what_it_is_registered_as_and_is_strict(name: str) -
 
 @pytest.mark.parametrize("name", list(ACTIONS))
 def test_an_unknown_setting_is_refused(name: str) -> None:
-    known = [field.name for field in msgspec.structs.fields(find_action(name).Settings)]
     with pytest.raises(UsageError, match=f"{name} has no setting 'nonsense'"):
-        parse_settings(name, {known[0]: "x", "nonsense": 1})
+        parse_settings(name, {"nonsense": 1})
 
 
 def test_a_slip_of_the_pen_is_named() -> None:
@@ -35,7 +33,7 @@ def test_a_slip_of_the_pen_is_named() -> None:
     with pytest.raises(UsageError) as unknown:
         find_action("signal-backends")
     assert unknown.value.hint == "did you mean signal-backend?"
-    with pytest.raises(UsageError, match="settings of drop-slot"):
+    with pytest.raises(UsageError, match="action drop-slot: slot must be text, not a number"):
         parse_settings("drop-slot", {"slot": 7})
 
 

@@ -22,7 +22,7 @@ def test_a_figure_may_be_a_whole_number_where_any_number_is_meant(tmp_path: Path
         ("101", "101 is more than 100 %"),
         ("inf", "inf is not a valid threshold"),
         ("nan", "nan is not a valid threshold"),
-        ('"85 %"', "must be a number, not a string"),
+        ('"85 %"', "'85 %' is not a number"),
     ],
 )
 def test_a_figure_that_means_nothing_is_refused_with_its_line(value: str, why: str, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from dba_console.actions.registry import ACTIONS
 from dba_console.cli.runbook.documents import template_document
+from dba_console.core.declarations import declared_fields
 from dba_console.runbooks.compile import check_text
-from dba_console.runbooks.format_page import json_schema, markdown
+from dba_console.runbooks.format_page import format_schema, markdown
 from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.library import SHIPPED, check, entries
 from dba_console.runbooks.lint import LINT_RULES
-from dba_console.runbooks.schema import ATTRIBUTES, COMMON_ATTRIBUTES
+from dba_console.runbooks.schema import BlockAttributes
 from dba_console.watch.findings.rule_engine import RULES as FINDINGS
 from tests.unit.runbooks.short_runbooks import told_of
 
@@ -35,14 +36,14 @@ def test_the_schema_can_be_printed() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dba_console.runbooks", "--schema"], capture_output=True, check=True, text=True
     )
-    assert json.loads(done.stdout) == json_schema()
+    assert json.loads(done.stdout) == format_schema()
 
 
 def test_the_schema_knows_every_kind_and_attribute() -> None:
-    definitions = json_schema()["$defs"]
+    definitions = format_schema()["$defs"]
     assert set(KINDS) <= set(definitions)
     names = {name for kind in KINDS for name in definitions[kind]["properties"]["attributes"]["properties"]}
-    assert names == {key.name for key in (*COMMON_ATTRIBUTES, *ATTRIBUTES)}
+    assert names == set(declared_fields(BlockAttributes))
 
 
 @pytest.mark.parametrize("name", list(LINT_RULES))

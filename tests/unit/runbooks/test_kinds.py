@@ -6,18 +6,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from dba_console.recording.plan import Block, Plan
 from dba_console.runbooks.block_kind import BlockKind, record_rehearsed
 from dba_console.runbooks.compile import check_text
-from dba_console.runbooks.format_page import json_schema, markdown
+from dba_console.runbooks.format_page import format_schema, markdown
 from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.outline import full_lines
 from dba_console.runbooks.problems import Problem
-from dba_console.runbooks.schema import KeySpec
+from dba_console.runbooks.schema import Text
 from dba_console.runbooks.walk_context import Turn, WalkContext
 from tests.unit.runbooks.scripted_walk import run
 from tests.unit.runbooks.short_runbooks import book, fence, only_block, plan_of
+
+
+class NoteTable(Struct, forbid_unknown_fields=True, kw_only=True):
+    text: Text
+    """the note"""
 
 
 class Note(BlockKind):
@@ -26,7 +32,7 @@ class Note(BlockKind):
     name = "note"
     languages = ("toml",)
     help = "Writes a note into the journal."
-    keys = (KeySpec("text", "text", "the note", required=True),)
+    table = NoteTable
     attributes = ("tag",)
     rule = "long-note"
 
@@ -59,7 +65,8 @@ def test_a_new_kind_is_compiled_and_shown() -> None:
     lines = list(full_lines(plan_of(TEXT)))
     assert "    note “ours”" in lines and '        text = "shift changed"' in lines
     assert (
-        "### note\n" in markdown() and "tag" in json_schema()["$defs"]["note"]["properties"]["attributes"]["properties"]
+        "### note\n" in markdown()
+        and "tag" in format_schema()["$defs"]["note"]["properties"]["attributes"]["properties"]
     )
 
 

@@ -225,7 +225,8 @@ def test_every_rule_has_a_case() -> None:
     [
         (fence("toml {action drop-cache confirm=yes}", "level = 1"), "unknown action 'drop-cache' (did you mean"),
         (fence("toml {action drop-caches confirm=yes}", "levels = 1"), "no setting 'levels' (did you mean level?)"),
-        (fence("toml {action drop-caches confirm=yes}", 'level = "x"'), "action drop-caches: Expected"),
+        (fence("toml {action drop-caches confirm=yes}", 'level = "x"'), "level: 'x' is not one of its values"),
+        (fence("toml {action drop-caches confirm=yes}", "until = {a = 1}"), "has no setting 'until'"),
     ],
 )
 def test_an_action_must_exist_and_have_these_settings(block: str, problem: str) -> None:

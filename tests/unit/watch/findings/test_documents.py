@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dba_console.core.declarations import declared_fields, field_notes
 from dba_console.core.thresholds import ORDERED_PAIRS, Limits
 from dba_console.watch.findings import rule as rule_module
 from dba_console.watch.findings.finding_groups import LINKS
 from dba_console.watch.findings.rule import Rule
 from dba_console.watch.findings.rule_engine import RULES
-from dba_console.watch.findings.rules_document import FAMILIES, Family, field_notes, render_markdown
+from dba_console.watch.findings.rules_document import FAMILIES, Family, render_markdown
 from dba_console.watch.samples.sample import PARTS
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "findings.md"
@@ -68,8 +69,8 @@ def test_the_runbooks_of_rules_are_those_that_their_signals_name() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.limits)
 def test_every_figure_says_what_it_means(family: Family) -> None:
-    kind = type(getattr(Limits(), family.limits))
-    assert {field.name for field in msgspec.structs.fields(kind)} == field_notes(kind).keys()
+    kind = declared_fields(Limits)[family.limits].type
+    assert declared_fields(kind).keys() == field_notes(kind).keys()
 
 
 def test_links_lead_from_rules_to_rules() -> None:
