@@ -1,4 +1,5 @@
-"""Text outline of a plan for `runbook show` and `runbook plan`: every block in order, with its exact code."""
+"""A plan before it is run: the page of the screen, and the text of `runbook show` and `runbook plan`, which have every
+block in order with its exact code."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.recording.plan import ACTING_KINDS, Input, Plan, Prose, Step
+from dba_console.recording.plan import ACTING_KINDS, Block, Input, Plan, Prose, Step
+from dba_console.runbooks.block_kind import confirmation_words
 from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import masked_inputs
 from dba_console.runbooks.result_tables import format_value
-from dba_console.runbooks.walkthrough_text import prose_lines
-from dba_console.watch.panels.text_elements import line_text
+from dba_console.runbooks.walkthrough_text import prose_lines, short_time, texts
+from dba_console.watch.panels.text_elements import Line, Span, Style, clean, line, line_text
 
 INDENT = "    "
 PROSE_WIDTH = 100
@@ -109,3 +111,68 @@ def input_text(one: Input, value: Any) -> str:
     if one.type == "duration":
         return human_duration(value)
     return human_bytes(value) if one.type == "size" else format_value("", value)
+
+
+# The page of a runbook before it is started.
+
+_NONE: Mapping[str, str] = {}
+
+
+def runbook_lines(
+    plan: Plan, given_values: Mapping[str, str], cells: int, finding_values: Mapping[str, str] = _NONE
+) -> list[Line]:
+    """Return a runbook, most important first: prose, requirements, inputs, steps."""
+    lines = [*prose_lines(plan.prose, cells), ()]
+    if plan.answers:
+        lines += texts(f"answers {', '.join(plan.answers)}", cells, "dim")
+    if plan.needs:
+        lines += texts(f"needs {', '.join(plan.needs)}", cells, "dim")
+    lines += texts(f"from {plan.source}", cells, "dim")
+    if plan.inputs:
+        lines += [(), line(Span("Inputs", "title"))]
+        for one in plan.inputs:
+            lines += _input_lines(one, given_values.get(one.name), finding_values.get(one.name), cells)
+    lines += [(), line(Span("Plan", "title"), f"  {block_counts(plan)}")]
+    for number, step in enumerate(plan.steps, 1):
+        lines += _step_on_page(number, step, cells)
+    if plan.sources:
+        lines += [(), line(Span("Sources", "title")), *prose_lines(plan.sources, cells)]
+    return lines
+
+
+def shown_value(one: Input, given_value: str | None) -> tuple[str, bool]:
+    """Return the text of an input's value, and whether a value is missing."""
+    if given_value:
+        return ("given, not shown" if one.secret else given_value), False
+    if one.default is not None:
+        return f"{input_text(one, one.default)} (default)", False
+    return ("required", True) if one.required else ("not given", False)
+
+
+def _input_lines(one: Input, given_value: str | None, finding_value: str | None, cells: int) -> list[Line]:
+    value, missing = shown_value(one, given_value)
+    if finding_value and not given_value:
+        value, missing = f"{finding_value} (from the finding; confirmed at the start)", False
+    style: Style = "warn" if missing else ""
+    head = line("  ", Span(clean(one.name), "key"), f" ({clean(one.type)}) ", Span(clean(value), style))
+    choices = f"; one of {', '.join(one.choices)}" if one.choices else ""
+    return [head, *texts(f"{one.help}{choices}", cells, "dim", "    ")]
+
+
+def _step_on_page(number: int, step: Step, cells: int) -> list[Line]:
+    only = "  (optional branch)" if step.branch else ""
+    no_return_text = "  (point of no return)" if step.point_of_no_return else ""
+    lines = [line(f" {number:>2} ", Span(clean(step.title), "head"), Span(only + no_return_text, "dim"))]
+    for block in step.blocks:
+        lines += texts(_block_words(block), cells, "", "      ")
+    if step.undo:
+        lines += texts("can be reverted", cells, "dim", "      ")
+    return lines
+
+
+def _block_words(block: Block) -> str:
+    what = f"{block.kind} {block.action}" if block.action else kind_of(block).label or block.kind
+    title = f": {block.title}" if block.title else ""
+    confirm = "" if block.confirm is None else f", {confirmation_words(block.confirm)}"
+    usual = "" if block.usual_s is None else f", typical {short_time(block.usual_s)}"
+    return f"{what}{title}{confirm}{usual}"

@@ -5,14 +5,10 @@ Designed for 80×24: questions and waits are always shown completely, prose and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dba_console.recording.plan import ACTING_KINDS, Block, Input, Plan, Step
-from dba_console.runbooks.block_kind import confirmation_words
-from dba_console.runbooks.kinds import kind_of
-from dba_console.runbooks.outline import input_text
 from dba_console.runbooks.run_view import ENDED_STATES, OutputLine, RunView
 from dba_console.runbooks.walkthrough_text import (
     block_lines,
@@ -342,75 +338,6 @@ def _followed(lines: int, rows_left: int, follow: int | None) -> int:
     """Return the first line if line `follow` is the last one shown; one more if the last line is a `more` notice."""
     last = 0 if follow is None else follow
     return last - rows_left + (1 if rows_left < lines and rows_left <= last < lines else 0)
-
-
-# A runbook before it is started: prose, inputs with given values, plan.
-
-_NONE: Mapping[str, str] = {}
-
-
-def runbook_lines(
-    plan: Plan, given_values: Mapping[str, str], cells: int, finding_values: Mapping[str, str] = _NONE
-) -> list[Line]:
-    """Return a runbook, most important first: prose, requirements, inputs, steps."""
-    blocks = [block for step in plan.steps for block in step.blocks]  # without undo blocks
-    acts = sum(1 for block in blocks if block.kind in ACTING_KINDS)
-    usual = sum(block.usual_s or 0.0 for block in blocks)
-    extent = f"{len(plan.steps)} steps, {len(blocks)} blocks, {acts} make changes"
-    lines = [*prose_lines(plan.prose, cells), ()]
-    if plan.answers:
-        lines += texts(f"answers {', '.join(plan.answers)}", cells, "dim")
-    if plan.needs:
-        lines += texts(f"needs {', '.join(plan.needs)}", cells, "dim")
-    lines += texts(f"from {plan.source}", cells, "dim")
-    if plan.inputs:
-        lines += [(), line(Span("Inputs", "title"))]
-        for one in plan.inputs:
-            lines += _input_lines(one, given_values.get(one.name), finding_values.get(one.name), cells)
-    lines += [(), line(Span("Plan", "title"), f"  {extent}", f", typical {short_time(usual)}" if usual else "")]
-    for number, step in enumerate(plan.steps, 1):
-        lines += _step_lines(number, step, cells)
-    if plan.sources:
-        lines += [(), line(Span("Sources", "title")), *prose_lines(plan.sources, cells)]
-    return lines
-
-
-def shown_value(one: Input, given_value: str | None) -> tuple[str, bool]:
-    """Return the text of an input's value, and whether a value is missing."""
-    if given_value:
-        return ("given, not shown" if one.secret else given_value), False
-    if one.default is not None:
-        return f"{input_text(one, one.default)} (default)", False
-    return ("required", True) if one.required else ("not given", False)
-
-
-def _input_lines(one: Input, given_value: str | None, finding_value: str | None, cells: int) -> list[Line]:
-    value, missing = shown_value(one, given_value)
-    if finding_value and not given_value:
-        value, missing = f"{finding_value} (from the finding; confirmed at the start)", False
-    style: Style = "warn" if missing else ""
-    head = line("  ", Span(clean(one.name), "key"), f" ({clean(one.type)}) ", Span(clean(value), style))
-    choices = f"; one of {', '.join(one.choices)}" if one.choices else ""
-    return [head, *texts(f"{one.help}{choices}", cells, "dim", "    ")]
-
-
-def _step_lines(number: int, step: Step, cells: int) -> list[Line]:
-    only = "  (optional branch)" if step.branch else ""
-    no_return_text = "  (point of no return)" if step.point_of_no_return else ""
-    lines = [line(f" {number:>2} ", Span(clean(step.title), "head"), Span(only + no_return_text, "dim"))]
-    for block in step.blocks:
-        lines += texts(_block_words(block), cells, "", "      ")
-    if step.undo:
-        lines += texts("can be reverted", cells, "dim", "      ")
-    return lines
-
-
-def _block_words(block: Block) -> str:
-    what = f"{block.kind} {block.action}" if block.action else kind_of(block).label or block.kind
-    title = f": {block.title}" if block.title else ""
-    confirm = "" if block.confirm is None else f", {confirmation_words(block.confirm)}"
-    usual = "" if block.usual_s is None else f", typical {short_time(block.usual_s)}"
-    return f"{what}{title}{confirm}{usual}"
 
 
 # Panels relevant for a step, one line each; shown during the whole run.

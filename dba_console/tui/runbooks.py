@@ -9,7 +9,6 @@ from typing import Any
 from dba_console.core.units import UNKNOWN
 from dba_console.recording.plan import Input, Plan
 from dba_console.runbooks.run_view import RunView
-from dba_console.runbooks.walkthrough_layout import runbook_lines
 from dba_console.runbooks.walkthrough_text import texts
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.known_runs import KnownRun, KnownRuns
@@ -230,6 +229,8 @@ class RunbookPage(ScrolledPage):
                 line(Span("It does not compile:", "warn")),
                 *(x for one in runbook.problems for x in texts(one, cells)),
             ]
+        from dba_console.runbooks.outline import runbook_lines
+
         return runbook_lines(runbook.plan, self.given, cells, self.finding_inputs)
 
 

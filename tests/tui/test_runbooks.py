@@ -65,7 +65,7 @@ async def test_a_runbook_is_read_with_its_inputs_and_its_plan_before_it_is_begun
         await choose(screen, "Too many connections")
         await screen.until("Why: the house is full.")
         assert "idle (duration) 10m (default)" in screen.text and "ticket (text) required" in screen.text
-        assert "2 steps, 2 blocks, 1 make changes" in screen.text
+        assert "2 blocks in 2 steps, 1 make changes" in screen.text
         await screen.press("pagedown")
         assert "action signal-backend: end them, confirm:" in screen.text
         assert screen.feed.asked == []

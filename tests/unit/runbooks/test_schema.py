@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.recording.plan import Confirmation, plan_hash
-from dba_console.runbooks.outline import full_lines
-from dba_console.runbooks.walkthrough_layout import runbook_lines
+from dba_console.runbooks.outline import full_lines, runbook_lines
 from dba_console.watch.panels.text_elements import line_text
 from tests.unit.runbooks.short_runbooks import book, fence, only_block, plan_of, steps, told
 
