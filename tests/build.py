@@ -12,41 +12,43 @@ from typing import Any
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import (
-    ChecksumRow,
     ClusterPanel,
-    ConnectionGroup,
     Connections,
-    DatabaseRow,
-    Device,
     Disks,
-    EventRow,
     Events,
     Finding,
     Frame,
-    HorizonRow,
     Io,
-    LockNode,
     Locks,
     Memory,
+    Progress,
+    Replication,
+    Safety,
+    SelfFrame,
+    Sessions,
+    TargetFrame,
+)
+from dba_console.watch.frames.picture import Picture
+from dba_console.watch.frames.rows import (
+    ChecksumRow,
+    ConnectionGroup,
+    DatabaseRow,
+    Device,
+    EventRow,
+    HorizonRow,
+    LockNode,
     MountRow,
     NodeRow,
     NodeSlot,
     NumaRow,
     PoolerRow,
-    Progress,
-    Replication,
-    Safety,
-    SelfFrame,
+    ProgressRow,
     SessionRow,
-    Sessions,
     SlotRow,
     StandbyRow,
-    TargetFrame,
     XidRow,
     XidTable,
 )
-from dba_console.watch.frames.picture import Picture
-from dba_console.watch.frames.progress_model import ProgressRow
 from dba_console.watch.samples.sample import Part, Sample, Status, make_part
 
 GB = 1 << 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dba_console.jobs.archives.previous_run import RunPhase
 from dba_console.jobs.history.past_jobs import PastRun, PastRuns
-from dba_console.watch.frames.model import Frame, LockNode, Locks, Progress
-from dba_console.watch.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.frames.model import Frame, Locks, Progress
+from dba_console.watch.frames.rows import JobCounts, LockNode, ObjectRow, PhaseRow, ProgressRow
 
 GB = 1 << 30
 DAY_US = 86_400_000_000

@@ -22,7 +22,7 @@ from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Target
 from dba_console.core.units import parse_duration, parse_size
 from dba_console.recording.layout import SessionMeta, directory_name, new_meta
-from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
+from dba_console.watch.probes.deadline_lane import PolledCall
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample
 
@@ -51,7 +51,6 @@ class RecordingService:
         self._interval_us = int(interval_s * 1e6)
         self._keep_s, self._max_bytes = parse_duration(config.keep), parse_size(config.max_size)
         self._limits = f"{config.keep} and {config.max_size}"
-        self._lane = Lane("recording", clock)
         self._lock = threading.Lock()
         self._recorder: Recorder | None = None
         self._early_samples: deque[tuple[Sample, bytes, Point | None]] = deque(maxlen=EARLY_LIMIT)
@@ -60,7 +59,7 @@ class RecordingService:
         self._begun_us = 0
         self._run = ""
         self._open_call: Callable[[], None] | None = None
-        self._opening: PendingCall[None] | None = None
+        self._opening: PolledCall[None] = PolledCall("recording", clock)
         self.announce: Callable[[Event], None] = lambda event: None
         """Receives the recorder's own events: start, gaps, lagging, end. Called on its threads."""
         self.directory: str | None = None
@@ -140,17 +139,15 @@ class RecordingService:
 
     def close(self, reason: str) -> None:
         """Complete the recording."""
-        if self._recorder is None and self._opening is not None:
-            self._opening.ready(self._clock.mono_us() + LAGGING_US)
+        if self._recorder is None:
+            self._opening.idle(self._clock.mono_us() + LAGGING_US)
         if self._recorder is not None:
             self._recorder.close(reason)
 
     def _start_opening(self, call: Callable[[], None]) -> None:
         # In a lane, because the disk may be stalled.
         self._open_call = None
-        try:
-            self._opening = self._lane.start(call)
-        except LaneTimeout:
+        if not self._opening.start(call):
             self._error = "not recording: the disk of the sessions does not answer"
 
     def _open(self, path: Path, meta: SessionMeta) -> None:

@@ -42,8 +42,7 @@ from dba_console.recording.run_paths import run_directories
 from dba_console.recording.run_reader import RunRow
 from dba_console.recording.run_reader import row_of as run_row
 from dba_console.recording.verify import Verification, verify
-from dba_console.watch.panels.table_layout import table_lines
-from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, line_text
+from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, line_text, table_lines
 from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
 from dba_console.watch.samples.event import Event
 

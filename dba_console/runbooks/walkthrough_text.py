@@ -25,7 +25,6 @@ from dba_console.runbooks.run_view import (
     quote_for_typing,
 )
 from dba_console.watch.panels.charts import plot
-from dba_console.watch.panels.table_layout import drop_blank_columns, drop_spare_columns, table_lines
 from dba_console.watch.panels.text_elements import (
     Cell,
     Line,
@@ -35,8 +34,11 @@ from dba_console.watch.panels.text_elements import (
     TableRow,
     clean,
     cut,
+    drop_blank_columns,
+    drop_spare_columns,
     line,
     line_width,
+    table_lines,
     text_width,
     wrap,
     wrap_line,

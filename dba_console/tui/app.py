@@ -43,7 +43,7 @@ def run_console(feed: Feed, options: ScreenOptions) -> int:
     configure_textual(colours)
     feed.start()
     from dba_console.tui.console import ConsoleApp
-    from dba_console.tui.terminal_guard import TerminalGuard
+    from dba_console.tui.terminal import TerminalGuard
 
     app = ConsoleApp(feed, options, colours)
     guard = app.guard = TerminalGuard(app.end_from_thread)

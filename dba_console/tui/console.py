@@ -30,8 +30,7 @@ from dba_console.tui.key_actions import KeyActions
 from dba_console.tui.keys import Key, find_key, keys_of, panel_titles
 from dba_console.tui.loaders import BackgroundLoader, RunbooksArrived, read_history, read_runbooks
 from dba_console.tui.screen_view import ScreenView
-from dba_console.tui.terminal import Colours, ScreenOptions
-from dba_console.tui.terminal_guard import TerminalGuard
+from dba_console.tui.terminal import Colours, ScreenOptions, TerminalGuard
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
 from dba_console.watch.panels.text_elements import Line, Style, fit_line

@@ -13,19 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from dba_console.agent.protocol import (
-    Acknowledge,
-    OpenRun,
-    RunLines,
-    RunReply,
-    RunRequest,
-    RunViewMessage,
-    Silence,
-)
+from dba_console.agent.protocol import Acknowledge, OpenRun, RunLines, RunReply, RunRequest, RunViewMessage, Silence
 from dba_console.core.errors import ConsoleError
 from dba_console.jobs.history.past_jobs import TargetJobHistory
+from dba_console.tui.known_runs import RecordedRunsArrived
 from dba_console.tui.loaders import RunbooksArrived
-from dba_console.tui.recorded_runs import RecordedRunsArrived
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 
@@ -252,7 +244,7 @@ class Feed(Protocol):
 
     @property
     def recording(self) -> QueryService | None:
-        """The recording, None if there is none."""
+        """The recording, None without one."""
 
     @property
     def refusal(self) -> str | None:

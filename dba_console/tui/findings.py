@@ -1,4 +1,4 @@
-"""The views of findings: the list, and one finding with its evidence."""
+"""The views of findings: the list, one finding with its evidence, and the settings that runs left changed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame
 from dba_console.watch.panels.findings import CONTEXT_SERIES, all_evidence_lines, sort_by_urgency
 from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.text_elements import Line, Span, clean, fit_line, line
-from dba_console.watch.panels.time_formats import parse_rfc3339, time_of_day
+from dba_console.watch.panels.text_elements import Line, Span, Style, clean, fit_line, line, wrap_lines
+from dba_console.watch.panels.time_formats import local_date_and_time, parse_rfc3339, time_of_day
 
 RECENT_START_US = 420_000_000
 """A start this recent lies within the ten minutes in memory, with three minutes before it."""
@@ -143,3 +143,66 @@ def find_by_runbook(frame: Frame | None, runbook_id: str) -> Finding | None:
     """Return the most urgent finding that names this runbook, None if none is open."""
     found = () if frame is None else sort_by_urgency(frame.findings)
     return next((one for one in found if one.runbook == runbook_id), None)
+
+
+# The view of settings that runs left changed on this server: shown first in a new console, reverted with a key.
+
+REVERT_RULE = "settings-left"
+REVERT_RUNBOOK = "put-back"
+_EXPLANATION = (
+    "A preview shows each setting with its previous value, then you confirm. Settings that were changed again since "
+    "are left alone. The finding stays open until then. An interrupted run can be resumed instead (w)."
+)
+
+
+class PendingRevertsView(ScrolledPage):
+    """The settings, since when, by which run. Stays as last known."""
+
+    where: ScreenName = "reverts"
+    hints: tuple[str, ...] = ("put_back", "back", "help", "quit")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_known: Finding | None = None
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        now = pending_reverts_finding(scene.frame)
+        self._last_known = now or self._last_known
+        head = [fit_line(title_rule(line(Span("Settings of a run were not reverted", "title")), width), width)]
+        one = self._last_known
+        if one is None:
+            return [*head, line(Span(f" {scene.waiting_text}", "dim"))]
+        lines = _reverted_lines() if now is None else _pending_lines(one)
+        wrapped = [(Span(" "), *spans) for spans in wrap_lines(lines, max(1, width - 2))]
+        return [*head, *self.scrolled([fit_line(spans, width) for spans in wrapped], height - 1)]
+
+
+def pending_reverts_finding(frame: Frame | None) -> Finding | None:
+    """Return the finding about them; None if none are left, or the run continues."""
+    if frame is None:
+        return None
+    return next((one for one in frame.findings if one.id == REVERT_RULE and one.severity != "info"), None)
+
+
+def _pending_lines(one: Finding) -> list[Line]:
+    style: Style = "crit" if one.severity == "critical" else "warn"
+    who = [clean(str(name)) for name in one.evidence.get("who") or ()]
+    by = f", by {', '.join(who)}" if who else ""
+    settings = [line(Span("  "), Span(clean(str(setting)), style)) for setting in one.evidence.get("settings") or ()]
+    return [
+        (),
+        line(Span(f"{clean(one.text)}.", style)),
+        (),
+        *settings,
+        (),
+        line(f"Since {local_date_and_time(one.since)}{by}."),
+        (),
+        line(
+            Span("P", "key"), f" reverts them now (runbook {REVERT_RUNBOOK}); ", Span("esc", "key"), " decides later."
+        ),
+        line(Span(_EXPLANATION, "dim")),
+    ]
+
+
+def _reverted_lines() -> list[Line]:
+    return [(), line(Span("All settings are reverted.", "ok"))]

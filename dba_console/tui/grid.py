@@ -154,7 +154,7 @@ class Grid:
         self.select(max(0, min(index, len(self.rows) - 1)))
 
     def select(self, position: int) -> bool:
-        """Select the row at that position of the rows shown. Returns False if there is none."""
+        """Select the row at that position of the rows shown. Returns False if the position is beyond them."""
         if not 0 <= position < len(self.rows):
             return False
         self._position, self.last_row, self.gone = position, self.rows[position], False

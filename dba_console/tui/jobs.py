@@ -13,12 +13,21 @@ from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
 from dba_console.watch.frames.job_sessions import job_name
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.overview import title_rule
 from dba_console.watch.panels.progress import row_key
-from dba_console.watch.panels.table_layout import move_spare_columns_last
-from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, fit_line, line, wrap_lines, wrap_words
+from dba_console.watch.panels.text_elements import (
+    Detail,
+    Line,
+    Span,
+    clean,
+    fit_line,
+    line,
+    move_spare_columns_last,
+    wrap_lines,
+    wrap_words,
+)
 from dba_console.watch.panels.time_formats import parse_rfc3339, time_of_day
 
 PROGRESS_PANEL = "progress"
@@ -141,7 +150,7 @@ class JobPage(ScrolledPage):
         return [(Span(f" {one}", "warn"),) for one in wrap_words(f"{text}{last_seen_text}", width - 2)] + [()]
 
     def _ended_text(self, frame: Frame) -> str | None:
-        """Return the agent's message about its end, None if there is none."""
+        """Return the agent's message about its end, None if not found."""
         name = job_name(self._row.kind, self._row.database)
         for event in frame.events.rows:  # the first one since; a later one is about another run
             at_us = parse_rfc3339(event.at) or 0

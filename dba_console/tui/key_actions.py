@@ -15,20 +15,24 @@ from dba_console.core.units import parse_duration
 from dba_console.jobs.history.past_jobs import PastRuns, TargetJobHistory
 from dba_console.jobs.panels.job_history import job_key
 from dba_console.tui.feed import Feed
-from dba_console.tui.findings import find_finding, most_urgent
+from dba_console.tui.findings import (
+    REVERT_RUNBOOK,
+    PendingRevertsView,
+    find_finding,
+    most_urgent,
+    pending_reverts_finding,
+)
 from dba_console.tui.jobs import AllJobsView, JobHistoryTablesView, JobPage, JobsView
 from dba_console.tui.keys import Key, panel_of_key
 from dba_console.tui.loaders import BackgroundLoader, RunbooksArrived
 from dba_console.tui.panel_detail import BackendsView, DetailView
-from dba_console.tui.pending_reverts import RUNBOOK_ID, PendingRevertsView, pending_reverts_finding
 from dba_console.tui.prompt import Prompt
-from dba_console.tui.run_actions import RunActions, RunbookActions
+from dba_console.tui.run_actions import AgentRequests, RunActions, RunbookActions
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
-from dba_console.watch.frames.model import Finding
 
 # Cancel and terminate from the tables of sessions and locks: a run of one step on the ticked rows. The screen sends
-# only pid and start of each backend; the agent reads them again, shows the set and asks.
+# only pid and start of each backend; the agent reads them again and shows the set for confirmation.
 
 
 class BackendActions(RunActions):
@@ -64,13 +68,8 @@ class BackendActions(RunActions):
 # Findings: open one, acknowledge it, silence it. The agent stores it; the screen sends the request.
 
 
-class FindingActions:
+class FindingActions(RunbookActions):
     """Open, acknowledge and silence findings, in any view that shows one."""
-
-    def __init__(self, view_stack: ViewStack, navigator: TimeNavigator, feed: Feed) -> None:
-        self._view_stack = view_stack
-        self._navigator = navigator
-        self._feed = feed
 
     @property
     def _finding(self) -> str | None:
@@ -95,10 +94,6 @@ class FindingActions:
         else:
             self._open_runbook(found.runbook, found)
 
-    def _open_runbook(self, runbook_id: str, finding: Finding | None = None) -> None:
-        """Show that runbook. Implemented by RunbookActions."""
-        raise NotImplementedError
-
     def do_acknowledge(self) -> None:
         if (chosen := self._finding_to_mark()) is not None:
             self._view_stack.prompt = Prompt(
@@ -118,15 +113,11 @@ class FindingActions:
 
     def _finding_to_mark(self) -> str | None:
         """The finding that can be acknowledged or silenced now; None, with a notice of the reason, if it cannot."""
-        if (why := self._feed.refusal) is not None:
-            self._navigator.notice = why
-        elif not self._navigator.cursor.live:
-            self._navigator.notice = "this is the past: press end to return to the open findings"
-        elif self._finding is None:
+        if self._may_not_act():
+            return None
+        if self._finding is None:
             self._navigator.notice = "no finding is open"
-        else:
-            return self._finding
-        return None
+        return self._finding
 
     def _silence(self, finding: str, text: str) -> None:
         span, _, note = text.strip().partition(" ")
@@ -152,11 +143,9 @@ class FindingActions:
 # Dumps and restores: open one, show the history of all or of one.
 
 
-class JobActions:
+class JobActions(AgentRequests):
     """Open jobs and their history, in any view that shows them."""
 
-    _view_stack: ViewStack
-    _navigator: TimeNavigator
     _job_history_loader: BackgroundLoader[TargetJobHistory]
 
     def do_job(self) -> None:
@@ -235,14 +224,14 @@ class PendingRevertsActions(RunbookActions):
             self._navigator.notice = "no settings left to revert"
             return
         runbooks = self._navigator.runbooks
-        runbook = None if runbooks is None else runbooks.find(RUNBOOK_ID)
+        runbook = None if runbooks is None else runbooks.find(REVERT_RUNBOOK)
         if runbooks is None:
             self._revert_requested = True
             self._runbook_loader.request_read()
             self._navigator.notice = "reading the runbook …"
         elif runbook is None:
             self._navigator.notice = (
-                f"runbook not found: {RUNBOOK_ID}{': ' + runbooks.problem if runbooks.problem else ''}"
+                f"runbook not found: {REVERT_RUNBOOK}{': ' + runbooks.problem if runbooks.problem else ''}"
             )
         else:
             self.request_run(RunBegin(text=runbook.text, source=runbook.source, mode="run"))

@@ -36,7 +36,7 @@ from dba_console.tui.feed import (
     SampleArrived,
     Session,
 )
-from dba_console.tui.recorded_runs import read_runs
+from dba_console.tui.known_runs import read_runs
 from dba_console.tui.recording_reader import RecordingReader, open_recording, resolve_time
 
 # The outbox: messages of the screen to the agent, sent by a thread of its own.
@@ -59,7 +59,7 @@ class Outbox:
         self._thread.start()
 
     def use(self, client: AgentClient | None) -> None:
-        """Send through this client from now on; None while there is none."""
+        """Send through this client from now on; None while not attached."""
         self._client = client
 
     def put(self, message: Request) -> bool:

@@ -1,6 +1,6 @@
 """The live state: what the agent has sent, as one picture, one chart history and the last events.
 
-Owned by the screen's thread. It keeps growing while the operator looks at the past.
+Owned by the screen's thread. It keeps growing while the operator views the past.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class RunbooksArrived:
     problem: str = ""
 
     def find(self, runbook_id: str) -> LoadedRunbook | None:
-        """Return the runbook of that id, None if there is none."""
+        """Return the runbook of that id, None if not found."""
         return next((book for book in self.runbooks if book.id == runbook_id), None)
 
 

@@ -49,7 +49,7 @@ class DetailView:
 
     @property
     def grid(self) -> Grid:
-        """The table the keys act on; without columns and rows if there is none."""
+        """The table the keys act on; without columns and rows if no table is shown."""
         return self._grids.get(self._current, self._no_grid)
 
     @property

@@ -64,7 +64,7 @@ def event_us(event: Event) -> int:
 
 
 def next_notable_us(events: Sequence[Event], from_us: int, direction: int) -> int | None:
-    """Return the time of the nearest notable event beyond `from_us`; None if there is none."""
+    """Return the time of the nearest notable event beyond `from_us`; None if not found."""
     times = [event_us(event) for event in events if is_notable(event)]
     beyond = [at for at in times if (at - from_us) * direction > 0]
     return min(beyond, key=lambda at: abs(at - from_us)) if beyond else None
@@ -101,7 +101,7 @@ class RecordingReader:
             return self._serial
 
     def close(self) -> None:
-        """Tell the thread to end, without waiting for it."""
+        """End the thread, without waiting for it."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -154,7 +154,7 @@ class RecordingReader:
         )
 
     def _query_time(self, source: RecordingSource, query: RecordingQuery) -> int | str:
-        """Return the wall-clock time of a query, or the reason why there is none."""
+        """Return the wall-clock time of a query, or the reason why it is unknown."""
         if source.first_us is None or source.last_us is None:
             return "nothing is recorded yet"
         match query:

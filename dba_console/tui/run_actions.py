@@ -32,12 +32,12 @@ _NONE: Mapping[str, str] = {}
 
 
 class AgentRequests:
-    """Shared by the actions on runbooks and on runs."""
+    """Shared by the actions that change something."""
 
-    _view_stack: ViewStack
-    _navigator: TimeNavigator
-    _feed: Feed
     _runbook_loader: BackgroundLoader[RunbooksArrived]
+
+    def __init__(self, view_stack: ViewStack, navigator: TimeNavigator, feed: Feed) -> None:
+        self._view_stack, self._navigator, self._feed = view_stack, navigator, feed
 
     def _ask_agent(self, request: RunRequest, sent_notice: str) -> None:
         self._navigator.notice = self._feed.send_request(request) or sent_notice
@@ -66,7 +66,7 @@ class AgentRequests:
         on_done: Callable[[], None],
         found: Mapping[str, str] = _NONE,
     ) -> None:
-        """Ask for one input after the other; escape keeps the rest as they are. `found`: values from the finding."""
+        """Prompt for one input after the other; escape keeps the rest as they are. `found`: values from the finding."""
         if not inputs:
             on_done()
             return
@@ -214,12 +214,11 @@ class RunbookActions(AgentRequests):
             self.request_run(RunBegin(text=runbook.text, source=runbook.source, inputs=dict(page.given), mode=mode))
 
     def request_run(self, request: RunBegin) -> None:
-        """Request a run from the agent, which checks everything again and asks before it starts."""
+        """Request a run from the agent, which checks everything again and requires a confirmation before the start."""
         self._navigator.runs.expect_run()
         self._ask_agent(request, "sent; the agent prepares the run …")
 
 
-Verb = Literal["skip", "abort"]
 _INTERRUPTED = "the run is interrupted: R resumes it, E ends it"
 SETTLED_US = 400_000
 """Time a question must have been on the screen before one letter answers it: an earlier key may have been meant for
@@ -346,12 +345,12 @@ class RunActions(RunbookActions):
                 self._answer_rest, self._rest_until_us = answer[1:] + "\r", self._navigator.mono_us + REST_US
 
     def do_tick(self) -> None:
-        """Exclude the row under the cursor from the action, or include it again; the agent then asks again."""
+        """Exclude the row under the cursor from the action, or include it again; the agent repeats the question."""
         view, known = self._view_stack.view, self._run
         if not isinstance(view, WalkthroughView) or known is None or self._may_not_act():
             return
         if (table := view.selectable_rows) is None or not known.yours:
-            self._navigator.notice = "no rows to choose now; e ends the run"
+            self._navigator.notice = "no rows to choose now; E ends the run"
         elif (rows := view.tick(known, table)) is not None:
             self._ask_agent(
                 RunControl(run=known.run, verb="choose", block=table.block, look=table.look, rows=rows), "sent …"
@@ -371,24 +370,26 @@ class RunActions(RunbookActions):
             self._ask_reason("abort", "end the run here, because")
         elif not self._may_not_act():
             self._view_stack.prompt = Prompt(
-                "end the interrupted run here, because", lambda text: self._end_interrupted(known, text.strip())
+                "end the interrupted run here, because",
+                lambda text: self._send_reason(
+                    text, lambda reason: RunResume(run=known.run, abort=reason), "sent; the agent ends the run …"
+                ),
             )
 
-    def _end_interrupted(self, known: KnownRun, reason: str) -> None:
-        if reason:
-            self._ask_agent(RunResume(run=known.run, abort=reason), "sent; the agent ends the run …")
-        else:
-            self._navigator.notice = "nothing was sent: abort needs a reason"
-
-    def _ask_reason(self, verb: Verb, question: str) -> None:
+    def _ask_reason(self, verb: Literal["skip", "abort"], question: str) -> None:
         if (known := self._driven_run()) is not None:
-            self._view_stack.prompt = Prompt(question, lambda text: self._send_reason(known, verb, text.strip()))
+            self._view_stack.prompt = Prompt(
+                question,
+                lambda text: self._send_reason(
+                    text, lambda reason: RunControl(run=known.run, verb=verb, reason=reason), "sent …"
+                ),
+            )
 
-    def _send_reason(self, known: KnownRun, verb: Verb, reason: str) -> None:
-        if reason:
-            self._ask_agent(RunControl(run=known.run, verb=verb, reason=reason), "sent …")
+    def _send_reason(self, text: str, request: Callable[[str], RunRequest], sent_notice: str) -> None:
+        if reason := text.strip():
+            self._ask_agent(request(reason), sent_notice)
         else:
-            self._navigator.notice = f"nothing was sent: {verb} needs a reason"
+            self._navigator.notice = "nothing was sent: this needs a reason"
 
     def do_jump(self) -> None:
         if (known := self._driven_run()) is not None:
@@ -464,7 +465,7 @@ class RunActions(RunbookActions):
         )
 
     def _resume(self, known: KnownRun) -> None:
-        """Resume the run. Secrets are not stored anywhere, so they are asked for again."""
+        """Resume the run. Secrets are not stored anywhere, so they must be entered again."""
         runbooks = self._navigator.runbooks
         runbook = None if runbooks is None else runbooks.find(known.summary.runbook)
         secrets = [] if runbook is None or runbook.plan is None else [one for one in runbook.plan.inputs if one.secret]
@@ -476,7 +477,7 @@ class RunActions(RunbookActions):
     # Internals
 
     def _driven_run(self) -> KnownRun | None:
-        """The run shown, if this console drives it and it is open; else None, with a notice of the reason."""
+        """The run shown, if this console controls it and it is open; else None, with a notice of the reason."""
         known = self._run
         if known is None or self._may_not_act():
             return None

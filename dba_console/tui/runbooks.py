@@ -19,7 +19,6 @@ from dba_console.watch.frames.model import Finding, Frame
 from dba_console.watch.panels.events import severity_sign, severity_style
 from dba_console.watch.panels.findings import sort_by_urgency, urgent_findings
 from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.table_layout import move_spare_columns_last
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -32,6 +31,7 @@ from dba_console.watch.panels.text_elements import (
     clean,
     fit_line,
     line,
+    move_spare_columns_last,
     wrap_lines,
 )
 
@@ -156,7 +156,7 @@ def _run_row(known: KnownRun) -> TableRow:
 
 
 def _runbook_row(runbook: LoadedRunbook, severity: str | None) -> TableRow:
-    """`severity`: of the open finding that names it; None if there is none."""
+    """`severity`: of the open finding that names it; None if not found."""
     name = clean(runbook.id) if severity is None else f"{severity_sign(severity)} {clean(runbook.id)}"
     answers = "" if runbook.plan is None else ", ".join(runbook.plan.answers)
     style: Style = "" if runbook.plan is not None else "warn"

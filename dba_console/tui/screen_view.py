@@ -71,7 +71,7 @@ class ScrolledPage:
         self._page_height = 1
 
     def scrolled(self, lines: Sequence[Line], height: int) -> list[Line]:
-        """Return the lines that fit, from the scroll position; the last one says how many follow."""
+        """Return the lines that fit, from the scroll position; the last one shows how many follow."""
         self._page_height, self._max_top = max(1, height - 1), max(0, len(lines) - height)
         self._top = min(self._top, self._max_top)
         return scrolled_lines(lines, self._top, height)

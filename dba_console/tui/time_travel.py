@@ -31,10 +31,9 @@ from dba_console.tui.feed import (
     RecordingQuery,
     SampleArrived,
 )
-from dba_console.tui.known_runs import KnownRuns
+from dba_console.tui.known_runs import KnownRuns, RecordedRunsArrived
 from dba_console.tui.live_state import LiveState, Moment
 from dba_console.tui.loaders import RunbooksArrived
-from dba_console.tui.recorded_runs import RecordedRunsArrived
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.samples.event import Event

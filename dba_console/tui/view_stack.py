@@ -8,13 +8,12 @@ from dataclasses import replace
 from dba_console.core.units import human_duration
 from dba_console.jobs.history.past_jobs import NO_WINDOWS, JobWindows
 from dba_console.tui.feed import Feed, Session
-from dba_console.tui.findings import EvidenceView, FindingsView, most_urgent
+from dba_console.tui.findings import EvidenceView, FindingsView, PendingRevertsView, most_urgent
 from dba_console.tui.jobs import PROGRESS_PANEL as OF_JOBS
 from dba_console.tui.jobs import AllJobsView, JobPage, JobRunsView, JobsView
 from dba_console.tui.keys import Key, ScreenName, groups, keys_of, panel_titles
 from dba_console.tui.panel_detail import BACKEND_PANELS as OF_BACKENDS
 from dba_console.tui.panel_detail import BackendsView, DetailView
-from dba_console.tui.pending_reverts import PendingRevertsView
 from dba_console.tui.prompt import Prompt
 from dba_console.tui.runbooks import RunbookPage, RunbooksView
 from dba_console.tui.screen_view import Scene, ScreenView, ScrolledPage
@@ -23,7 +22,7 @@ from dba_console.tui.time_cursor import TimeCursor
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.walkthrough import WalkthroughView
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels.header import HeaderState, header
 from dba_console.watch.panels.overview import overview
 from dba_console.watch.panels.registry import PANELS
@@ -419,7 +418,7 @@ class ViewStack:
             self.prompt = None
 
     def click(self, row: int, column: int) -> str | None:
-        """Handle a click on a cell of the screen; returns the action it stands for. The header leads to an open run."""
+        """Handle a click on a cell of the screen; returns the action to run. The header leads to an open run."""
         if self.prompt is not None:
             return None
         if row == 0:
@@ -427,7 +426,7 @@ class ViewStack:
         return self.view.click(row - 1, column)
 
     def footer_key(self, column: int, width: int) -> Key | None:
-        """Return the key that the footer shows at that column, None if there is none that the mouse may press."""
+        """Return the key that the footer shows at that column, None if the mouse may not press one there."""
         navigator = self._navigator
         footer_occupied = (
             self.prompt is not None or navigator.notice or outdated_reason(navigator, self._feed.session.interval_s)

@@ -185,7 +185,7 @@ def overview_lines(scene: Scene, width: int, height: int) -> list[Line]:
 
 
 def _driver_hints(known: KnownRun) -> tuple[str, ...]:
-    """Return what the driving console can do now, the most likely first."""
+    """Return the actions of the console that controls the run, the most likely first."""
     view = known.view
     question = None if view is None else view.question
     answer = () if question is None else ("answer",)

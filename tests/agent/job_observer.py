@@ -14,7 +14,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.jobs import JobNow, Jobs, JobsNow
 from tests.background import wait_until

@@ -19,8 +19,8 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import ClusterPanel as Panel
-from dba_console.watch.frames.model import NodeRow
 from dba_console.watch.frames.picture import Picture
+from dba_console.watch.frames.rows import NodeRow
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.sql import query

@@ -15,7 +15,7 @@ from dba_console.recording.listing import list_sessions
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_reader import read_run
 from dba_console.recording.verify import verify
-from dba_console.tui.recorded_runs import RecordedRunsArrived, read_runs
+from dba_console.tui.known_runs import RecordedRunsArrived, read_runs
 from tests.unit.recording.recordings import record, ticks
 from tests.unit.recording.run_journals import INTENT, RUN, begun
 

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, LockNode
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.rows import LockNode
 
 _TEXTS = (
     "", "public.orders", "select *\nfrom t\twhere a = '\x00'", "\x1b[2J\x1b]0;owned\x07", "表" * 40, "e\u0301" * 30,

@@ -10,11 +10,10 @@ from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
 from dba_console.jobs.panels.job_page import find_row, job_page
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels import progress
 from dba_console.watch.panels.progress import row_key
-from dba_console.watch.panels.table_layout import table_lines
-from dba_console.watch.panels.text_elements import Detail, line_text, line_width
+from dba_console.watch.panels.text_elements import Detail, line_text, line_width, table_lines
 from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nights
 from tests.panels.golden import assert_golden, text_of
 from tests.panels.random_frames import anything

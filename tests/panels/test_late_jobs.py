@@ -6,7 +6,7 @@ import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame, Progress
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels import progress
 from dba_console.watch.panels.overview import show_text
 from dba_console.watch.panels.text_elements import line_text, line_width

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, EventRow, Frame, Locks, Progress, Replication, Safety
+from dba_console.watch.frames.model import Connections, Frame, Locks, Progress, Replication, Safety
+from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.panels.overview import overview
 from dba_console.watch.panels.text_elements import line_text
 from tests.build import busy_frame, busy_history, empty_frame

@@ -7,28 +7,21 @@ from typing import Any
 import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import (
-    Connections,
+from dba_console.watch.frames.model import Connections, Frame, Locks, Progress, Replication, Safety, Sessions
+from dba_console.watch.frames.rows import (
     Device,
     EventRow,
-    Frame,
     LockNode,
-    Locks,
     MountRow,
-    Progress,
-    Replication,
-    Safety,
+    ProgressRow,
     SessionRow,
-    Sessions,
     SlotRow,
     StandbyRow,
 )
-from dba_console.watch.frames.progress_model import ProgressRow
 from dba_console.watch.panels.locks import walk_trees
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.sessions import session_order
-from dba_console.watch.panels.table_layout import move_spare_columns_last
-from dba_console.watch.panels.text_elements import Table, TableRow, line_text
+from dba_console.watch.panels.text_elements import Table, TableRow, line_text, move_spare_columns_last
 from tests.build import busy_frame, busy_history, empty_frame
 
 

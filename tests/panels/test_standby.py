@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import SessionRow, StandbyRow
+from dba_console.watch.frames.rows import SessionRow, StandbyRow
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.replication import standby_table
 from dba_console.watch.panels.sessions import session_table

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from dba_console.watch.panels.table_layout import drop_blank_columns, move_spare_columns_last, table_lines
-from dba_console.watch.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text, line_width
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Table,
+    TableColumn,
+    TableRow,
+    drop_blank_columns,
+    line_text,
+    line_width,
+    move_spare_columns_last,
+    table_lines,
+)
 
 COLUMNS = (
     TableColumn("pid", "pid", 8, right=True),

@@ -36,7 +36,7 @@ def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluste
         terminal.type("yes")
         terminal.keys("Enter")
         terminal.wait_for("RESET")
-        terminal.wait_for(r"read\? y:")
+        terminal.wait_for("y or n:")
         terminal.keys("y", "Enter")
         terminal.wait_for(r"put-back on \S+ · done")
         terminal.keys("Escape")

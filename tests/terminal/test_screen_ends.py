@@ -130,7 +130,7 @@ def test_a_hang_up_without_a_signal_ends_the_console_too(cluster: Cluster, share
 
 LEFT_OVER = """
 import sys, threading
-from dba_console.tui.terminal_guard import TerminalGuard
+from dba_console.tui.terminal import TerminalGuard
 
 ended = threading.Event()
 guard = TerminalGuard(ended.set)

@@ -11,7 +11,8 @@ from dba_console.tui.loaders import BackgroundLoader
 from dba_console.tui.screen_view import Scene
 from dba_console.tui.terminal import ScreenOptions
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import EventRow, Events, Frame
+from dba_console.watch.frames.model import Events, Frame
+from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.panels.text_elements import line_text, line_width
 from dba_console.watch.samples.postgres import Activity, Operations, Sessions
 from dba_console.watch.samples.sample import Sample

@@ -31,6 +31,7 @@ async def test_a_console_begins_with_what_a_run_has_left() -> None:
         await given(screen, FULL, LEFT)
         assert TITLE in screen.text and "fsync = off in postgresql.auto.conf, was not set" in screen.text
         assert "work_mem = 9MB for role app, was 4MB" in screen.text and "by ann" in screen.text
+        assert " P reverts them now (runbook put-back)" in screen.text
         assert screen.lines[-1].split("  ")[0].strip() == "P revert now"
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dba_console.recording.plan import JournalRecord
 from dba_console.runbooks.run_view import OutputLine
 from dba_console.runbooks.walk_context import planned
-from dba_console.tui.recorded_runs import RecordedRun
+from dba_console.tui.known_runs import RecordedRun
 from tests.unit.recording.run_journals import ENDED, PLAN, RUN
 
 STARTED = JournalRecord(kind="run.started", text="started by ann", who="ann")

@@ -37,7 +37,7 @@ from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
 if TYPE_CHECKING:
     from dba_console.watch.frames.model import Frame
-    from dba_console.watch.frames.progress_model import ObjectRow
+    from dba_console.watch.frames.rows import ObjectRow
 
 OPEN_S = 20.0
 """Timeout for reading an archive: 50,000 objects take about a second. Without it phases have no sizes; nothing else is

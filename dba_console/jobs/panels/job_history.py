@@ -19,7 +19,6 @@ from dba_console.jobs.history.past_jobs import (
     forecast_window,
 )
 from dba_console.watch.panels.phrases import name_of, text_line
-from dba_console.watch.panels.table_layout import number_cell
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -31,6 +30,7 @@ from dba_console.watch.panels.text_elements import (
     TableColumn,
     TableRow,
     clean,
+    number_cell,
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import date_and_time, date_text
@@ -93,10 +93,7 @@ def _window_sentences(found: WindowForecast) -> list[str]:
         return [*parts, f"By its trend it already exceeds {window}."]
     if found.day_us is not None and found.earliest_us is not None and found.latest_us is not None:
         between = f"between {date_text(found.earliest_us)} and {date_text(found.latest_us)}"
-        return [
-            *parts,
-            f"At this trend it exceeds {window} from about {date_text(found.day_us)} on, {between}.",
-        ]
+        return [*parts, f"At this trend it exceeds {window} from about {date_text(found.day_us)} on, {between}."]
     if found.too_far:
         days = _days_text(MAX_HORIZON_FACTOR * found.trend.days)
         return [*parts, f"It fits {window} for more than {days}; these runs allow no longer forecast."]
@@ -128,25 +125,9 @@ _JOB_COLUMNS = (
     TableColumn("took", "took", 7, right=True, help="Duration of the last run", descending=True),
     TableColumn("ended", "ended", 7, help="good, failed, or ? if not observed"),
     TableColumn("usual", "typical", 7, right=True, help="Median of the counted runs", descending=True),
-    TableColumn(
-        "size",
-        "size",
-        9,
-        right=True,
-        help="Dumped or restored in the last run",
-        descending=True,
-        spare=5,
-    ),
+    TableColumn("size", "size", 9, right=True, help="Dumped or restored in the last run", descending=True, spare=5),
     TableColumn("rate", "rate", 10, right=True, help="Bytes written or read in the last run", spare=7),
-    TableColumn(
-        "trend",
-        "trend",
-        13,
-        right=True,
-        help="Change of the duration per day",
-        descending=True,
-        spare=1,
-    ),
+    TableColumn("trend", "trend", 13, right=True, help="Change of the duration per day", descending=True, spare=1),
     TableColumn("fits", "fits window", 18, help="Until when it fits its window"),
 )
 _RUN_COLUMNS = (

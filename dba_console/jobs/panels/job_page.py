@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
-from dba_console.watch.frames.model import Frame, LockNode
-from dba_console.watch.frames.progress_model import ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.rows import LockNode, ObjectRow, PhaseRow, ProgressRow
 from dba_console.watch.panels.phrases import bar, fact, integer, join, name_of, reflow, text_line, xids_text
 from dba_console.watch.panels.progress import (
     amount_text,
@@ -24,7 +24,6 @@ from dba_console.watch.panels.progress import (
     row_key,
     title_text,
 )
-from dba_console.watch.panels.table_layout import table_lines
 from dba_console.watch.panels.text_elements import (
     Cell,
     Line,
@@ -35,6 +34,7 @@ from dba_console.watch.panels.text_elements import (
     clean,
     cut,
     fit_line,
+    table_lines,
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import date_and_time, hour_and_minute, local_date_and_time

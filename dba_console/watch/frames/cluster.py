@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from dba_console.core.clock import rfc3339
-from dba_console.watch.frames.model import ClusterPanel, NodeRow, NodeSlot, PoolerRow
+from dba_console.watch.frames.model import ClusterPanel
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.replication import lsn_distance, lsn_text
+from dba_console.watch.frames.rows import NodeRow, NodeSlot, PoolerRow
 from dba_console.watch.samples.cluster import (
     STANDBY_MINIMUM_SETTINGS,
     ClusterDetails,

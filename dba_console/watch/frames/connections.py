@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dba_console.core.clock import age_s
-from dba_console.watch.frames.model import ConnectionGroup, Connections
+from dba_console.watch.frames.model import Connections
 from dba_console.watch.frames.panel_status import add_note, fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import Points, fit_trend, share_pct
+from dba_console.watch.frames.rows import ConnectionGroup
 from dba_console.watch.samples import host, postgres
 
 # Growth of the connections over the last minutes, and when they reach the limit, only while growth continues. A trend

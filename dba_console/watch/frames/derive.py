@@ -16,7 +16,6 @@ from dba_console.watch.frames.model import (
     ClusterPanel,
     Connections,
     Disks,
-    EventRow,
     Events,
     Finding,
     Frame,
@@ -32,6 +31,7 @@ from dba_console.watch.frames.model import (
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
 from dba_console.watch.frames.replication import derive_replication
+from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.frames.safety import derive_safety
 from dba_console.watch.frames.sessions import derive_locks, derive_sessions
 from dba_console.watch.frames.target import derive_own, derive_target

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.watch.frames.model import DatabaseRow, Disks, MountRow
+from dba_console.watch.frames.model import Disks
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import delta, fit_trend, pair, rate, share_pct
+from dba_console.watch.frames.rows import DatabaseRow, MountRow
 from dba_console.watch.samples import host, postgres
 
 # Risky file system layouts that can stop a database, each in one sentence.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.frames.model import Device, Io
+from dba_console.watch.frames.model import Io
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import Pair, delta, pair, quotient, rate
+from dba_console.watch.frames.rows import Device
 from dba_console.watch.samples import host, postgres
 
 # Block devices as `iostat -x` computes them, and their total. A device on top of others (dm, md, loop) passes the same

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dba_console.watch.frames.model import Memory, NumaRow
+from dba_console.watch.frames.model import Memory
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import Pair, change, pair, rate
+from dba_console.watch.frames.rows import NumaRow
 from dba_console.watch.samples import host
 
 _SETTINGS = (

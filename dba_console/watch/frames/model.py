@@ -11,72 +11,25 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from msgspec import Struct, field
 
-from dba_console.watch.frames.progress_model import ProgressRow
-
-# Rows of the cluster panel.
-
-
-class NodeSlot(Struct, kw_only=True):
-    name: str
-    kind: str
-    active: bool
-    wal_status: str | None = None
-    retained_bytes: int | None = None
-
-
-class NodeRow(Struct, kw_only=True):
-    """A server of the cluster. If `error` is set it does not answer, and the rest is from its last answer."""
-
-    name: str
-    role: str | None = None
-    """primary or standby."""
-    timeline: int | None = None
-    system_identifier: str | None = None
-    version: str | None = None
-    lsn: str | None = None
-    """Written by a primary, received by a standby."""
-    lag_bytes: int | None = None
-    """Written by the primary and not replayed here; null unless exactly one primary answers."""
-    lag_s: float | None = None
-    age_s: float | None = None
-    """Age of all of these numbers except archive_ready."""
-    replay_paused: bool | None = None
-    apply_delay_s: float | None = None
-    """recovery_min_apply_delay; null if 0 or unknown."""
-    receiver: str | None = None
-    sync_state: str | None = None
-    """As the primary reports it; null also if its WAL senders cannot be distinguished."""
-    slots: list[NodeSlot] = []
-    archive_ready: int | None = None
-    archive_failing: bool | None = None
-    archive_age_s: float | None = None
-    """Age of archive_ready and archive_failing."""
-    error: str | None = None
-    since: str | None = None
-    """RFC 3339: since when it does not answer."""
-
-
-class PoolerRow(Struct, kw_only=True):
-    """A database of a pooler; one row without a database if the pooler has never answered."""
-
-    name: str
-    database: str | None = None
-    mode: str | None = None
-    clients_active: int | None = None
-    clients_waiting: int | None = None
-    longest_wait_s: float | None = None
-    servers: int | None = None
-    paused: bool | None = None
-    paused_since: str | None = None
-    """RFC 3339: when it was first observed paused."""
-    leads_to: str | None = None
-    """host:port."""
-    node: str | None = None
-    """The node at that address; null if no node is reached under that address from here."""
-    age_s: float | None = None
-    error: str | None = None
-    since: str | None = None
-
+from dba_console.watch.frames.rows import (
+    ChecksumRow,
+    ConnectionGroup,
+    DatabaseRow,
+    Device,
+    EventRow,
+    HorizonRow,
+    LockNode,
+    MountRow,
+    NodeRow,
+    NumaRow,
+    PoolerRow,
+    ProgressRow,
+    SessionRow,
+    SlotRow,
+    StandbyRow,
+    XidRow,
+    XidTable,
+)
 
 PANEL_NAMES = (
     "connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions", "events",
@@ -100,19 +53,6 @@ class PanelFrame(Struct, kw_only=True):
     """ok, stale, denied, unsupported, timeout or error."""
     note: str | None = None
     age_s: float | None = None
-
-
-class ConnectionGroup(Struct, kw_only=True):
-    """Connections with one attribute in common."""
-
-    name: str
-    count: int
-    active: int | None = 0
-    """None if the state of a session is hidden or not tracked; idle_in_transaction too."""
-    idle_in_transaction: int | None = 0
-    limit: int | None = None
-    """CONNECTION LIMIT of the role or database; None if it has none."""
-    oldest_idle_s: float | None = None
 
 
 class Connections(PanelFrame, kw_only=True):
@@ -143,25 +83,6 @@ class Connections(PanelFrame, kw_only=True):
     """The slot of the console's own connection: regular, reserved_role, superuser; None in blind mode."""
 
 
-class Device(Struct, kw_only=True):
-    name: str
-    mounts: list[str] = []
-    holds: list[str] = []
-    reads_per_s: float | None = None
-    writes_per_s: float | None = None
-    read_bytes_per_s: float | None = None
-    write_bytes_per_s: float | None = None
-    read_await_ms: float | None = None
-    """None if no request completed in the interval, which does not mean fast."""
-    write_await_ms: float | None = None
-    flush_await_ms: float | None = None
-    discards_per_s: float | None = None
-    in_flight: int | None = None
-    queue: float | None = None
-    """Average number of requests in the interval (aqu-sz)."""
-    util_pct: float | None = None
-
-
 class Io(PanelFrame, kw_only=True):
     iowait_pct: float | None = None
     user_pct: float | None = None
@@ -179,14 +100,6 @@ class Io(PanelFrame, kw_only=True):
     devices: list[Device] = []
     server: list[dict[str, Any]] = []
     """pg_stat_io (16+): rows with backend_type, object, context and rates."""
-
-
-class NumaRow(Struct, kw_only=True):
-    node: int
-    total_bytes: int
-    free_bytes: int
-    numa_miss_per_s: float | None = None
-    numa_foreign_per_s: float | None = None
 
 
 class Memory(PanelFrame, kw_only=True):
@@ -229,41 +142,6 @@ class Memory(PanelFrame, kw_only=True):
     settings: dict[str, int | str | None] = {}
 
 
-class ChecksumRow(Struct, kw_only=True):
-    database: str | None
-    failures: int | None
-    last_failure: str | None = None
-    """RFC 3339."""
-
-
-class XidRow(Struct, kw_only=True):
-    database: str
-    xid_age: int
-    xid_pct: float | None = None
-    mxid_age: int = 0
-    mxid_pct: float | None = None
-
-
-class XidTable(Struct, kw_only=True):
-    table: str
-    xid_age: int
-    mxid_age: int
-    bytes: int | None = None
-    last_vacuum: str | None = None
-    last_autovacuum: str | None = None
-
-
-class HorizonRow(Struct, kw_only=True):
-    kind: str
-    who: str
-    pid: int | None = None
-    database: str | None = None
-    state: str | None = None
-    xid_age: int | None = None
-    since: str | None = None
-    since_age_s: float | None = None
-
-
 class Safety(PanelFrame, kw_only=True):
     data_checksums: str | None = None
     """on, off, or the in-progress states of 19."""
@@ -297,65 +175,10 @@ class Progress(PanelFrame, kw_only=True):
     operations: list[ProgressRow] = []
 
 
-class LockNode(Struct, kw_only=True):
-    """A backend in a lock wait tree. `pid` 0 is a prepared transaction, which no session owns."""
-
-    pid: int
-    backend_start: str | None = None
-    user: str | None = None
-    database: str | None = None
-    application: str | None = None
-    state: str | None = None
-    relation: str | None = None
-    mode: str | None = None
-    """The mode it waits for, or, for a root, the mode it holds."""
-    wait_s: float | None = None
-    xact_s: float | None = None
-    query: str | None = None
-    query_bytes: int | None = None
-    """Length of the whole query if `query` is cut."""
-    waiters: list[LockNode] = []
-    behind: int = 0
-    """Sessions below it in the tree, all levels."""
-    also_blocked_by: list[int] = []
-    """Further blockers of a waiter, besides the one it is shown under."""
-
-
 class Locks(PanelFrame, kw_only=True):
     waiting: Annotated[int | None, Charted("waiting for locks", "pg.activity")] = None
     longest_wait_s: float | None = None
     trees: list[LockNode] = []
-
-
-class StandbyRow(Struct, kw_only=True):
-    application: str
-    client: str | None = None
-    user: str | None = None
-    pid: int | None = None
-    state: str | None = None
-    sync_state: str | None = None
-    lag_bytes: int | None = None
-    sent_lag_bytes: int | None = None
-    flush_lag_bytes: int | None = None
-    lag_s: float | None = None
-
-
-class SlotRow(Struct, kw_only=True):
-    name: str
-    kind: str
-    database: str | None = None
-    active: bool = False
-    retained_bytes: int | None = None
-    retained_bytes_per_s: float | None = None
-    wal_status: str | None = None
-    safe_bytes: int | None = None
-    xid_age: int | None = None
-    inactive_since: str | None = None
-    invalidation_reason: str | None = None
-    synced: bool | None = None
-    """Standby: a copy of a slot of the primary (17 and later)."""
-    unread_s: float | None = None
-    """Minimum time without a reader: as the server reports it (17 and later), else since the agent watches it."""
 
 
 class Replication(PanelFrame, kw_only=True):
@@ -406,36 +229,6 @@ class ClusterPanel(PanelFrame, kw_only=True):
     """Relevant differences between the nodes, in sentences."""
 
 
-class MountRow(Struct, kw_only=True):
-    path: str
-    device: str | None = None
-    source: str | None = None
-    fstype: str | None = None
-    holds: list[str] = []
-    size_bytes: int | None = None
-    used_bytes: int | None = None
-    available_bytes: int | None = None
-    used_pct: float | None = None
-    inodes_pct: float | None = None
-    growth_bytes_per_s: float | None = None
-    full_in_s: float | None = None
-    options: str | None = None
-    status: str = "ok"
-    note: str | None = None
-    watched_s: float | None = None
-    """Seconds of readings that growth_bytes_per_s and full_in_s are based on."""
-
-
-class DatabaseRow(Struct, kw_only=True):
-    name: str
-    bytes: int | None = None
-    temp_bytes_per_s: float | None = None
-    commits_per_s: float | None = None
-    rollbacks_per_s: float | None = None
-    hit_pct: float | None = None
-    deadlocks: int | None = None
-
-
 class Disks(PanelFrame, kw_only=True):
     mounts: list[MountRow] = []
     wal_available_bytes: int | None = None
@@ -444,47 +237,9 @@ class Disks(PanelFrame, kw_only=True):
     warnings: list[str] = []
 
 
-class SessionRow(Struct, kw_only=True):
-    pid: int
-    backend_start: str | None = None
-    backend_type: str | None = None
-    database: str | None = None
-    user: str | None = None
-    application: str | None = None
-    client: str | None = None
-    state: str | None = None
-    wait: str | None = None
-    """wait_event_type:wait_event."""
-    xact_age_s: float | None = None
-    query_age_s: float | None = None
-    state_age_s: float | None = None
-    xmin_age_xids: int | None = None
-    leader_pid: int | None = None
-    blocked_by: list[int] = []
-    cpu_pct: float | None = None
-    read_bytes_per_s: float | None = None
-    write_bytes_per_s: float | None = None
-    rss_bytes: int | None = None
-    process_state: str | None = None
-    query: str | None = None
-    query_bytes: int | None = None
-    """Length of the whole query if `query` is cut."""
-
-
 class Sessions(PanelFrame, kw_only=True):
     rows: list[SessionRow] = []
     hidden: int = 0
-
-
-class EventRow(Struct, kw_only=True):
-    at: str
-    kind: str
-    tag: str
-    text: str
-    seq: int = 0
-    severity: str = "info"
-    finding: str | None = None
-    """The id of the finding it belongs to."""
 
 
 class Events(PanelFrame, kw_only=True):

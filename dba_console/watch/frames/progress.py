@@ -24,8 +24,8 @@ from dba_console.watch.frames.job_sessions import (
 from dba_console.watch.frames.model import Progress
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from dba_console.watch.frames.rates import slope
+from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from dba_console.watch.frames.sessions import wait_text
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs, JobsNow, ObjectNow, PhaseNow, ProgramFacts

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.model import Replication, SlotRow, StandbyRow
+from dba_console.watch.frames.model import Replication
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import mean_rate, pair, rate, slope
+from dba_console.watch.frames.rows import SlotRow, StandbyRow
 from dba_console.watch.samples import postgres
 
 CHECKPOINTS_MIN_SPAN_S = 60.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.model import ChecksumRow, HorizonRow, Safety, XidRow, XidTable
+from dba_console.watch.frames.model import Safety
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import mean_rate, pair, rate, share_pct
+from dba_console.watch.frames.rows import ChecksumRow, HorizonRow, XidRow, XidTable
 from dba_console.watch.samples import host, postgres
 
 WRAP_AGE = 2_147_483_647

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.model import LockNode, Locks, SessionRow, Sessions
+from dba_console.watch.frames.model import Locks, Sessions
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import USER_HZ, pair, rate
+from dba_console.watch.frames.rows import LockNode, SessionRow
 from dba_console.watch.samples import host, postgres
 
 _HALF = 1 << 31

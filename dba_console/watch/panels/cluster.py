@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import ClusterPanel, Frame, NodeRow, PoolerRow
+from dba_console.watch.frames.model import ClusterPanel, Frame
+from dba_console.watch.frames.rows import NodeRow, PoolerRow
 from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import (
-    fact,
-    integer,
-    join,
-    join_fitting,
-    level_style,
-    name_of,
-    text_line,
-)
+from dba_console.watch.panels.phrases import fact, integer, join, join_fitting, level_style, name_of, text_line
 from dba_console.watch.panels.replication import LAG_S
 from dba_console.watch.panels.text_elements import (
     Cell,
@@ -116,13 +109,7 @@ _NODE_COLUMNS = (
     TableColumn("state", "state", 22),
     TableColumn("sync", "sync", 9, help="as the primary has it: async, potential, sync, quorum", spare=2),
     TableColumn(
-        "archive",
-        "to archive",
-        10,
-        right=True,
-        help="WAL files waiting to be archived",
-        descending=True,
-        spare=3,
+        "archive", "to archive", 10, right=True, help="WAL files waiting to be archived", descending=True, spare=3
     ),
     TableColumn("slots", "slots", 12, spare=4),
     TableColumn("version", "version", 8, spare=5),

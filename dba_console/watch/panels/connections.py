@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dba_console.core.units import UNKNOWN, human_duration, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import ConnectionGroup, Connections, Frame
+from dba_console.watch.frames.model import Connections, Frame
+from dba_console.watch.frames.rows import ConnectionGroup
 from dba_console.watch.panels import charts, phrases
 from dba_console.watch.panels.phrases import (
     bar,
@@ -17,7 +18,6 @@ from dba_console.watch.panels.phrases import (
     name_of,
     text_line,
 )
-from dba_console.watch.panels.table_layout import number_cell
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -28,6 +28,7 @@ from dba_console.watch.panels.text_elements import (
     TableColumn,
     TableRow,
     line_width,
+    number_cell,
 )
 
 _FULL_WARN, _FULL_CRIT = 80.0, 95.0

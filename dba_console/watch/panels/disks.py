@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from dba_console.core.units import human_bytes, human_count, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import DatabaseRow, Frame, MountRow
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.rows import DatabaseRow, MountRow
 from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import (
-    bar,
-    integer,
-    level_style,
-    name_of,
-    rate_change,
-    text_line,
-    time_ahead,
-)
-from dba_console.watch.panels.table_layout import number_cell
+from dba_console.watch.panels.phrases import bar, integer, level_style, name_of, rate_change, text_line, time_ahead
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -28,6 +20,7 @@ from dba_console.watch.panels.text_elements import (
     clean,
     fit,
     line_width,
+    number_cell,
     wrap_words,
 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import EventRow, Finding, Frame
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import first_fitting, name_of, text_line
 from dba_console.watch.panels.text_elements import (

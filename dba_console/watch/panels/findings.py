@@ -161,10 +161,7 @@ _COLUMNS = (
     TableColumn("severity", "severity", 8),
     TableColumn("text", "finding", 60, grow=True),
 )
-_WIDE_COLUMNS = (
-    TableColumn("state", "state", 12, spare=1),
-    TableColumn("runbook", "runbook", 20, spare=2),
-)
+_WIDE_COLUMNS = (TableColumn("state", "state", 12, spare=1), TableColumn("runbook", "runbook", 20, spare=2))
 """On a narrow screen the symbol gives the state, and the pane the rest: the sentence needs the cells."""
 
 
@@ -356,7 +353,7 @@ def all_evidence_lines(
     """Return all lines: sentences, charts as high as `height` lines allow, and all numbers.
 
     Charts are above the numbers because they show it at a glance; the sentence has the decisive numbers.
-    `ended_us`: when the finding was last seen, if it is not open any more.
+    `ended_us`: when the finding was last seen, if it has cleared.
     """
     lines = _wrapped_lines(summary_lines(one, frame.at_us if ended_us is None else ended_us), width)
     numbers = _wrapped_lines(evidence_lines(one), width)
@@ -443,7 +440,7 @@ def fill_between_readings(points: list[charts.Point], step_us: int, *, forward: 
     """Fill in points for every step between two readings of a series that is not read every tick.
 
     A level holds until the next reading; a rate applies to the time before its reading. A distance longer than the
-    reading's usual interval is a gap, and stays one.
+    reading's typical interval is a gap, and stays one.
     """
     spans = sorted(later[0] - earlier[0] for earlier, later in pairwise(points))
     typical_us = spans[len(spans) // 2] * 3 // 2 if spans else 0

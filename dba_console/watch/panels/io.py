@@ -7,7 +7,8 @@ from typing import Any
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Device, Frame, Io
+from dba_console.watch.frames.model import Frame, Io
+from dba_console.watch.frames.rows import Device
 from dba_console.watch.panels import charts, phrases
 from dba_console.watch.panels.phrases import (
     fact,
@@ -19,7 +20,6 @@ from dba_console.watch.panels.phrases import (
     name_of,
     text_line,
 )
-from dba_console.watch.panels.table_layout import number_cell
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -31,6 +31,7 @@ from dba_console.watch.panels.text_elements import (
     clean,
     fit,
     line_width,
+    number_cell,
 )
 
 # The tables of the I/O panel: block devices as `iostat -x` shows them, and pg_stat_io.
@@ -118,10 +119,7 @@ def server_table(rows: Sequence[dict[str, Any]]) -> Table:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = tuple(_io_column(rows, index, name) for index, name in enumerate(names))
     table_rows = tuple(
-        TableRow(
-            " ".join(str(value) for value in list(row.values())[:3]),
-            tuple(_io_cell(name, row) for name in names),
-        )
+        TableRow(" ".join(str(value) for value in list(row.values())[:3]), tuple(_io_cell(name, row) for name in names))
         for row in sorted(rows, key=_is_idle)
     )
     return Table("pg_stat_io", columns, table_rows, None, "pg_stat_io", "no activity")

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from dba_console.core.units import human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, LockNode
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.frames.rows import LockNode
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import (
     fact,
@@ -21,8 +22,17 @@ from dba_console.watch.panels.phrases import (
     text_line,
 )
 from dba_console.watch.panels.sessions import short_state
-from dba_console.watch.panels.table_layout import number_cell
-from dba_console.watch.panels.text_elements import Cell, Detail, LazyLines, Line, Span, Table, TableColumn, TableRow
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Detail,
+    LazyLines,
+    Line,
+    Span,
+    Table,
+    TableColumn,
+    TableRow,
+    number_cell,
+)
 from dba_console.watch.panels.time_formats import local_date_and_time
 
 _WAIT_WARN_S, _WAIT_CRIT_S = 1.0, 60.0

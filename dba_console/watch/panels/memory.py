@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dba_console.core.units import human_bytes, human_count, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, Memory, NumaRow
+from dba_console.watch.frames.model import Frame, Memory
+from dba_console.watch.frames.rows import NumaRow
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import (
     fact,
@@ -17,8 +18,7 @@ from dba_console.watch.panels.phrases import (
     rate_change,
     text_line,
 )
-from dba_console.watch.panels.table_layout import number_cell
-from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Table, TableColumn, TableRow
+from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Table, TableColumn, TableRow, number_cell
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
@@ -27,14 +27,7 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
     free = _level_line("free", panel.free_bytes, panel.free_change_bytes_per_s)
     if height == 1:
         cached = join_fitting(width, [cached, free])
-    lines = [
-        cached,
-        free,
-        _reclaim(panel, width),
-        _stalls(panel, width),
-        _writing(panel, width),
-        _swap(panel, width),
-    ]
+    lines = [cached, free, _reclaim(panel, width), _stalls(panel, width), _writing(panel, width), _swap(panel, width)]
     return phrases.body(panel, panel.total_bytes is not None, lines, width, height)
 
 
@@ -177,12 +170,7 @@ def _numa_table(nodes: list[NumaRow]) -> Table:
         TableColumn("total", "total", 10, right=True, help="Memory of the node", descending=True),
         TableColumn("free", "free", 10, right=True, help="Free on the node"),
         TableColumn(
-            "miss",
-            "miss/s",
-            10,
-            right=True,
-            help="Pages allocated here, intended for another node",
-            descending=True,
+            "miss", "miss/s", 10, right=True, help="Pages allocated here, intended for another node", descending=True
         ),
         TableColumn(
             "foreign",

@@ -26,7 +26,6 @@ from dba_console.watch.panels.header import HeaderState, header
 from dba_console.watch.panels.io import stall_points
 from dba_console.watch.panels.phrases import name_of
 from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.table_layout import table_lines
 from dba_console.watch.panels.text_elements import (
     Line,
     Span,
@@ -38,6 +37,7 @@ from dba_console.watch.panels.text_elements import (
     fit_line,
     line_text,
     line_width,
+    table_lines,
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import format_rfc3339
@@ -324,10 +324,7 @@ _WIDE_LEFT = (
     LayoutRow(("progress",), 1, 4, 8, 3),
     LayoutRow(("locks",), 1, 4, 12, 4),
 )
-_WIDE_BELOW = (
-    LayoutRow(("latest",), 2, 4, 12, 0),
-    LayoutRow(("sessions",), 3, 8, 60, 1),
-)
+_WIDE_BELOW = (LayoutRow(("latest",), 2, 4, 12, 0), LayoutRow(("sessions",), 3, 8, 60, 1))
 _FINDING_LINES = 6
 """Lines for findings before other panels get their good height."""
 _MIN_ROWS_BELOW = 12

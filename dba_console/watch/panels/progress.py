@@ -9,18 +9,9 @@ from dba_console.core.units import human_bytes, human_count, human_duration, hum
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.job_sessions import JOBS
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import (
-    bar,
-    join,
-    level_style,
-    name_of,
-    query_lines,
-    statement,
-    text_line,
-)
-from dba_console.watch.panels.table_layout import number_cell
+from dba_console.watch.panels.phrases import bar, join, level_style, name_of, query_lines, statement, text_line
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -34,6 +25,7 @@ from dba_console.watch.panels.text_elements import (
     clean,
     fit,
     line_width,
+    number_cell,
     text_width,
     wrap_words,
 )
@@ -274,22 +266,10 @@ _COLUMNS = (
     TableColumn("rate", "rate", 10, right=True, help="Units per second", descending=True, spare=9),
     TableColumn("elapsed", "elapsed", 7, right=True, descending=True),
     TableColumn(
-        "eta",
-        "left",
-        7,
-        right=True,
-        help="Time left for what the share refers to; ≈ is an estimate",
-        descending=True,
+        "eta", "left", 7, right=True, help="Time left for what the share refers to; ≈ is an estimate", descending=True
     ),
     TableColumn("usual", "typical", 7, right=True, help="Typical duration of earlier runs", descending=True, spare=1),
-    TableColumn(
-        "errors",
-        "errors",
-        6,
-        right=True,
-        help="So far; ? if its messages cannot be read",
-        descending=True,
-    ),
+    TableColumn("errors", "errors", 6, right=True, help="So far; ? if its messages cannot be read", descending=True),
     TableColumn("blocks", "wait", 5, right=True, help="Sessions waiting for its locks", descending=True),
     TableColumn("pid", "pid", 8, right=True, help="Backend; blank for a program without one", spare=4),
 )

@@ -22,8 +22,7 @@ from dba_console.watch.panels import (
     safety,
     sessions,
 )
-from dba_console.watch.panels.table_layout import move_spare_columns_last
-from dba_console.watch.panels.text_elements import Detail, Line
+from dba_console.watch.panels.text_elements import Detail, Line, move_spare_columns_last
 
 Compact = Callable[[Frame, int, int, ChartHistory], list[Line]]
 Full = Callable[[Frame, int, ChartHistory], Detail]

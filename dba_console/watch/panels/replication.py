@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from dba_console.core.units import human_bytes, human_count, human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, Replication, SlotRow, StandbyRow
+from dba_console.watch.frames.model import Frame, Replication
 from dba_console.watch.frames.replication import is_standby
+from dba_console.watch.frames.rows import SlotRow, StandbyRow
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import (
     fact,
@@ -19,8 +20,17 @@ from dba_console.watch.panels.phrases import (
     rate_change,
     text_line,
 )
-from dba_console.watch.panels.table_layout import number_cell
-from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Style, Table, TableColumn, TableRow
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Detail,
+    Line,
+    Span,
+    Style,
+    Table,
+    TableColumn,
+    TableRow,
+    number_cell,
+)
 from dba_console.watch.panels.time_formats import local_date_and_time
 
 # The tables of the replication panel: standbys and slots.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, HorizonRow, Safety
+from dba_console.watch.frames.model import Frame, Safety
+from dba_console.watch.frames.rows import HorizonRow
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import (
     fact,
@@ -18,8 +19,17 @@ from dba_console.watch.panels.phrases import (
     time_ahead,
     xids_text,
 )
-from dba_console.watch.panels.table_layout import number_cell
-from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Style, Table, TableColumn, TableRow
+from dba_console.watch.panels.text_elements import (
+    Cell,
+    Detail,
+    Line,
+    Span,
+    Style,
+    Table,
+    TableColumn,
+    TableRow,
+    number_cell,
+)
 from dba_console.watch.panels.time_formats import local_date_and_time
 
 # The tables of the safety panel: horizon holders, ages by database and table, checksum failures.
@@ -67,12 +77,7 @@ def database_table(panel: Safety) -> Table:
         TableColumn("database", "database", 30, grow=True),
         TableColumn("xid_age", "xid age", 9, right=True, help="age(datfrozenxid)", descending=True),
         TableColumn(
-            "xid_pct",
-            "of stop",
-            8,
-            right=True,
-            help="Share of the age at which the server stops",
-            descending=True,
+            "xid_pct", "of stop", 8, right=True, help="Share of the age at which the server stops", descending=True
         ),
         TableColumn("mxid_age", "mxid age", 9, right=True, help="mxid_age(datminmxid)", descending=True, spare=2),
         TableColumn("mxid_pct", "of stop", 8, right=True, descending=True),
@@ -264,8 +269,5 @@ def _thresholds(panel: Safety) -> Line:
 
 def _mxids(panel: Safety) -> Line:
     return join(
-        [
-            fact("mxid age", xids_text(panel.mxid_age)),
-            fact("mxids used", human_count(panel.mxids_per_s, per_s=True)),
-        ]
+        [fact("mxid age", xids_text(panel.mxid_age)), fact("mxids used", human_count(panel.mxids_per_s, per_s=True))]
     )

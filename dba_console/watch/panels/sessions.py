@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from dba_console.core.units import human_bytes, human_count, human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, SessionRow, Sessions
+from dba_console.watch.frames.model import Frame, Sessions
+from dba_console.watch.frames.rows import SessionRow
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import fact, join, name_of, query_lines, statement, text_line
 from dba_console.watch.panels.text_elements import (
@@ -78,34 +79,15 @@ _COLUMNS = (
     TableColumn("state", "state", 12, help="idle in txn: a transaction is open and idle"),
     TableColumn("wait", "waits for", 18, help="wait_event_type:wait_event"),
     TableColumn(
-        "age",
-        "age",
-        7,
-        right=True,
-        help="Of the query, of the open transaction, or of the state",
-        descending=True,
+        "age", "age", 7, right=True, help="Of the query, of the open transaction, or of the state", descending=True
     ),
     TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", descending=True, spare=5),
     TableColumn("blocked_by", "blocked by", 12, help="pids it waits for", spare=2),
     TableColumn("cpu", "cpu %", 5, right=True, help="Share of one CPU", descending=True, spare=3),
-    TableColumn(
-        "read",
-        "read",
-        9,
-        right=True,
-        help="Read from storage, per second",
-        descending=True,
-        spare=7,
-    ),
+    TableColumn("read", "read", 9, right=True, help="Read from storage, per second", descending=True, spare=7),
     TableColumn("write", "written", 9, right=True, help="Written, per second", descending=True, spare=8),
     TableColumn(
-        "rss",
-        "rss",
-        8,
-        right=True,
-        help="Resident, including touched shared buffers",
-        descending=True,
-        spare=9,
+        "rss", "rss", 8, right=True, help="Resident, including touched shared buffers", descending=True, spare=9
     ),
     TableColumn("query", "query", 60, help="Last query; for an idle session the previous one", grow=True),
 )

@@ -9,18 +9,8 @@ from hypothesis import strategies as st
 from dba_console.runbooks.expr import FUNCTIONS, ExpressionResult, Scope, evaluate, evaluate_measurement
 from dba_console.runbooks.expr_lint import read_expression
 from dba_console.runbooks.result_tables import replace_units
-from dba_console.watch.frames.model import (
-    Connections,
-    Disks,
-    Finding,
-    Frame,
-    Io,
-    Memory,
-    MountRow,
-    Replication,
-    SlotRow,
-    TargetFrame,
-)
+from dba_console.watch.frames.model import Connections, Disks, Finding, Frame, Io, Memory, Replication, TargetFrame
+from dba_console.watch.frames.rows import MountRow, SlotRow
 
 MB = 1 << 20
 SCOPE = Scope(

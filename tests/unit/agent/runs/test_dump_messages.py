@@ -25,7 +25,7 @@ from dba_console.keeper.launch import CommandSpec
 from dba_console.recording.plan import Block
 from dba_console.runbooks.requests import Outcome
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.progress_model import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from tests.clocks import HeldClock
 from tests.unit.jobs.archives.made_archives import MB, plan_of_sizes
 

@@ -6,8 +6,9 @@ import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.io import derive_io
-from dba_console.watch.frames.model import Device, Io
+from dba_console.watch.frames.model import Io
 from dba_console.watch.frames.picture import Picture, PictureFacts
+from dba_console.watch.frames.rows import Device
 from dba_console.watch.samples import host, postgres
 from tests.build import series
 from tests.readings import cpu, disk, mount, of

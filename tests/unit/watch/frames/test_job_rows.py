@@ -8,7 +8,7 @@ from msgspec import structs
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.progress import MAX_AGE_S, derive_progress
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels.progress import part_text, remaining_label
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import JobNow, Jobs, JobsNow, JobStatistics, ObjectNow, PhaseNow

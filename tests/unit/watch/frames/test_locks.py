@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import LockNode, Locks
+from dba_console.watch.frames.model import Locks
 from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.rows import LockNode
 from dba_console.watch.frames.sessions import DEEPEST, derive_locks
 from dba_console.watch.samples import postgres
 from tests.build import NOW_US, part, picture, sample, series

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.progress import derive_progress
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import Jobs, JobStatistics, RunningJob
 from tests.build import NOW_US, part, picture, sample

@@ -12,7 +12,7 @@ from dba_console.watch.frames.job_sessions import command
 from dba_console.watch.frames.model import Progress
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
-from dba_console.watch.frames.progress_model import ProgressRow
+from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels.progress import kind_text, title_text
 from dba_console.watch.samples import postgres
 from tests.build import NOW_US, part, picture, sample

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import SessionRow
 from dba_console.watch.frames.picture import Picture, PictureFacts
+from dba_console.watch.frames.rows import SessionRow
 from dba_console.watch.frames.sessions import derive_sessions
 from dba_console.watch.samples import host, postgres
 from tests.build import NOW_US, part, picture, sample, series
