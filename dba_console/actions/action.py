@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from msgspec import Struct
 
 from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from dba_console.actions.acting_connection import ActingConnection
@@ -44,6 +45,15 @@ class ActionContext:
     """Directory of pending reverts; None: in the state directory."""
     config: Config | None = None
     """Configuration of the agent, for its clusters."""
+
+    def require_connection(self) -> ActingConnection:
+        """Return the connection. Raises Unsupported if there is none."""
+        if self.connection is None:
+            raise Unsupported(
+                "this acts on a server, and the run has no server",
+                hint="name one: dba-console runbook run NAME --dsn DSN",
+            )
+        return self.connection
 
 
 class Control(Protocol):

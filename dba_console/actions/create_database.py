@@ -19,7 +19,7 @@ from psycopg import sql
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.parameter_sql import ParameterLocation, set_statement
 from dba_console.actions.query_connection import QueryConnection
-from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
+from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.redact import redact
 
 # Properties of the database itself, not of its contents: how they are read, and the statements that set them.
@@ -215,7 +215,7 @@ class CreateDatabase(Action):
     undoable: ClassVar[bool] = True
 
     def preview(self, settings: DatabaseSettings, context: ActionContext) -> ActionPreview:
-        connection = require_connection(context)
+        connection = context.require_connection()
         [me] = connection.rows(_PRIVILEGES)
         now, wanted = (
             read_definition(connection, settings.database),
@@ -236,7 +236,7 @@ class CreateDatabase(Action):
     def act(
         self, settings: DatabaseSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        connection, made = require_connection(context), False
+        connection, made = context.require_connection(), False
         [me] = connection.rows(_PRIVILEGES)
         wanted = _wanted_definition(settings, connection, superuser=me["superuser"])
         texts = (
@@ -270,7 +270,7 @@ class CreateDatabase(Action):
         return _result(settings, connection, made, "ok", _done_text(settings))
 
     def settle(self, settings: DatabaseSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        connection, left = require_connection(context), self.preview(settings, context)
+        connection, left = context.require_connection(), self.preview(settings, context)
         made = any(row["statement"].startswith(_CREATE) for row in preview.rows)
         if left.done:
             return _result(settings, connection, made, "ok", _done_text(settings))
@@ -280,7 +280,7 @@ class CreateDatabase(Action):
     def undo(
         self, settings: DatabaseSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        connection = require_connection(context)
+        connection = context.require_connection()
         now = read_definition(connection, settings.database)
         if now is None:
             return ActionResult(state="ok", text=f"database {settings.database} does not exist")

@@ -14,7 +14,7 @@ from msgspec import Struct
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.query_connection import QueryConnection
-from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
+from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.units import human_bytes, human_count
 
 _IN_USE = "55006"
@@ -80,7 +80,7 @@ class DropSlot(Action):
     """A slot that was dropped meanwhile needs no drop."""
 
     def preview(self, settings: SlotSettings, context: ActionContext) -> ActionPreview:
-        there = {row["slot_name"]: row for row in require_connection(context).rows(_SLOTS)}
+        there = {row["slot_name"]: row for row in context.require_connection().rows(_SLOTS)}
         found = [there[name] for name in settings.names if name in there]
         gone = [name for name in settings.names if name not in there]
         exact = "; ".join(f"SELECT pg_drop_replication_slot('{row['slot_name']}')" for row in found)
@@ -110,7 +110,7 @@ class DropSlot(Action):
     def act(
         self, settings: SlotSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        connection = require_connection(context)
+        connection = context.require_connection()
         for dropped, key in enumerate(preview.rows):
             if dropped and control.stop_requested():
                 return _result(connection, "stopped", f"stopped after {dropped} of {len(preview.rows)}")
@@ -125,7 +125,7 @@ class DropSlot(Action):
         return _result(connection, "ok", _dropped_text(preview))
 
     def settle(self, settings: SlotSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        connection = require_connection(context)
+        connection = context.require_connection()
         there = {row["slot_name"] for row in connection.rows(_SLOTS)}
         left = [row["slot_name"] for row in preview.rows if row["slot_name"] in there]
         if left:

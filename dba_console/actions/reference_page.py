@@ -45,7 +45,7 @@ block must ask for typed text (`confirm=type:"…"`).
 ## Temporary settings
 
 A parameter that a run sets with `temporary = true` has a pending revert from before it is set until the old value was
-read back from the server. Each pending revert is a file in `debts/` of the state directory, written and synced first:
+read back from the server. Each pending revert is a file in `reverts/` of the state directory, written and synced first:
 parameter, location, exact old value (or `not set`), new value, run, operator, time, server. If that file cannot be
 written, nothing is set. It is removed only after the old value was read back from the server.
 

@@ -16,7 +16,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.outcome_evidence import xact_status
 from dba_console.actions.query_connection import QueryConnection
-from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
+from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.declarations import Duration
 from dba_console.core.units import human_count, human_duration, parse_duration
 
@@ -79,7 +79,7 @@ class RollbackPrepared(Action):
     """A transaction that ended meanwhile needs no rollback."""
 
     def preview(self, settings: PreparedSettings, context: ActionContext) -> ActionPreview:
-        connection = require_connection(context)
+        connection = context.require_connection()
         if connection.rows(_STANDBY)[0]["standby"]:
             message = "this is a standby: prepared transactions can only be rolled back on its primary"
             return ActionPreview(text=f"Nothing will be rolled back: {message}.", exact="", refusal=message)
@@ -106,7 +106,7 @@ class RollbackPrepared(Action):
     def act(
         self, settings: PreparedSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        connection = require_connection(context)
+        connection = context.require_connection()
         for done, key in enumerate(preview.rows):
             if done and control.stop_requested():
                 return _result(connection, "stopped", f"stopped after {done} of {len(preview.rows)}")
@@ -121,7 +121,7 @@ class RollbackPrepared(Action):
         return _result(connection, "ok", f"rolled back {len(preview.rows)}; their locks are released")
 
     def settle(self, settings: PreparedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        connection = require_connection(context)
+        connection = context.require_connection()
         there = {tuple(row[name] for name in _KEY_COLUMNS) for row in connection.rows(_PREPARED)}
         left = [key["gid"] for key in preview.rows if tuple(key[name] for name in _KEY_COLUMNS) in there]
         if left:

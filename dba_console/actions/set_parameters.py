@@ -39,7 +39,6 @@ from dba_console.actions.parameter_sql import (
     setting_text,
 )
 from dba_console.actions.query_connection import QueryConnection
-from dba_console.actions.statement_results import require_connection
 from dba_console.actions.temporary_settings import refuse_changed_by_other_run, remove_reverted, save_reverts
 from dba_console.core.errors import suggest
 
@@ -100,7 +99,7 @@ class SetParameters(Action):
     row_key: ClassVar[tuple[str, ...]] = (*ParameterLocation.__struct_fields__, "set", "to")
 
     def preview(self, settings: ParametersSettings, context: ActionContext) -> ActionPreview:
-        connection = require_connection(context)
+        connection = context.require_connection()
         found = {name: read_setting(connection, name) for name in settings.wanted}
         refusal, hint = _refusal(settings, found, connection, context)
         if refusal is not None:
@@ -130,7 +129,7 @@ class SetParameters(Action):
     def act(
         self, settings: ParametersSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        connection, pairs = require_connection(context), _changes_with_old(preview)
+        connection, pairs = context.require_connection(), _changes_with_old(preview)
         if settings.temporary:
             save_reverts(context, connection, pairs)
         outcomes = apply_changes(connection, [change for change, _ in pairs], context, control)
@@ -139,7 +138,7 @@ class SetParameters(Action):
         return _result(outcomes, pairs)
 
     def settle(self, settings: ParametersSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        connection, pairs = require_connection(context), _changes_with_old(preview)
+        connection, pairs = context.require_connection(), _changes_with_old(preview)
         outcomes = [_find_outcome(connection, change, old) for change, old in pairs]
         if settings.temporary:
             remove_reverted(context, connection, [change.location for change, _ in pairs])
@@ -151,7 +150,7 @@ class SetParameters(Action):
     def undo(
         self, settings: ParametersSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
-        connection = require_connection(context)
+        connection = context.require_connection()
         back, altered, stale = [], [], False
         for row in data["rows"]:
             location = ParameterLocation(**row["spot"])

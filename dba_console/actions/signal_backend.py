@@ -15,7 +15,7 @@ from msgspec import Struct
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.deadline_connection import to_wall_us
 from dba_console.actions.query_connection import QueryConnection
-from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
+from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.declarations import Duration
 from dba_console.core.errors import UsageError
 from dba_console.core.redact import redact
@@ -162,7 +162,7 @@ class SignalBackend(Action):
     def preview(self, settings: SignalSettings, context: ActionContext) -> ActionPreview:
         found = {
             (row["pid"], row["start_us"]): row
-            for row in require_connection(context).rows(SESSIONS, _params(settings.rows, settings))
+            for row in context.require_connection().rows(SESSIONS, _params(settings.rows, settings))
         }
         verdicts = [(one, found.get((one.pid, _to_us(one.backend_start)))) for one in _distinct(settings.rows)]
         meant = [(one, row) for one, row in verdicts if row is not None and row["verdict"] == "may"]
@@ -188,7 +188,7 @@ class SignalBackend(Action):
     def act(
         self, settings: SignalSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        connection, params = require_connection(context), _params(_sessions(preview), settings)
+        connection, params = context.require_connection(), _params(_sessions(preview), settings)
         try:
             signalled = connection.execute_change(SIGNAL[settings.verb], params, timeout_s=10.0).rows
         except StatementLost as error:
@@ -199,7 +199,7 @@ class SignalBackend(Action):
         return _result(settings, preview, sent, self._wait_until_gone(settings, preview, sent, context, control))
 
     def settle(self, settings: SignalSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        left = _still_running(settings, preview, require_connection(context))
+        left = _still_running(settings, preview, context.require_connection())
         if not left:
             gone = "all of them have ended" if settings.verb == "terminate" else "all of these queries have ended"
             return ActionResult(state="ok", text=gone)
@@ -212,7 +212,7 @@ class SignalBackend(Action):
         self, settings: SignalSettings, preview: ActionPreview, sent: set[int], context: ActionContext, control: Control
     ) -> list[int]:
         """Wait for the signalled sessions; return the pids that did not end in time."""
-        connection = require_connection(context)
+        connection = context.require_connection()
         deadline_us = context.clock.mono_us() + int(parse_duration(settings.wait) * 1e6)
         while True:
             left = [pid for pid in _still_running(settings, preview, connection) if pid in sent]

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
-from dba_console.core.errors import ConnectError, ConsoleError, ExitCode, Unsupported
+from dba_console.core.errors import ConnectError, ConsoleError, ExitCode
 from dba_console.core.redact import redact
-
-if TYPE_CHECKING:
-    from dba_console.actions.acting_connection import ActingConnection
-    from dba_console.actions.action import ActionContext
 
 Params = Mapping[str, Any] | Sequence[Any] | None
 """None: the text is sent unchanged. Otherwise `%(name)s` and `%s` are bound, and a percent sign is written twice."""
@@ -77,13 +73,3 @@ class StatementLost(ConnectError):
         hint = None if mark is None else "check its outcome on the server before repeating it"
         super().__init__(redact(message), hint=hint)
         self.mark = mark
-
-
-def require_connection(context: ActionContext) -> ActingConnection:
-    """Return the acting connection of the context. Raises Unsupported if it has none."""
-    if context.connection is None:
-        raise Unsupported(
-            "this acts on a server, and the run has no server",
-            hint="name one: dba-console runbook run NAME --dsn DSN",
-        )
-    return context.connection

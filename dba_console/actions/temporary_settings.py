@@ -40,7 +40,7 @@ from dba_console.actions.parameter_sql import (
     set_statement,
 )
 from dba_console.actions.query_connection import QueryConnection
-from dba_console.actions.statement_results import StatementFailed, StatementLost, require_connection
+from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core import paths
 from dba_console.core.atomic_files import sync_directory, write_atomically
 from dba_console.core.decoding import from_json
@@ -132,7 +132,7 @@ def reverts_directory(context: ActionContext) -> Path:
 
 def default_directory() -> Path:
     """Return the default directory: it survives a reboot, and belongs to no session that may be pruned."""
-    return paths.state_dir() / "debts"
+    return paths.state_dir() / "reverts"
 
 
 def read_all(directory: Path) -> StoredReverts:
@@ -165,7 +165,7 @@ def filter_by_server(
 def save(directory: Path, reverts: Iterable[PendingRevert], context: ActionContext) -> None:
     """Write and sync them, each atomically. Raises RevertNotSaved: then nothing may be set."""
     wanted = list(reverts)
-    lane = Lane("debts", context.clock)
+    lane = Lane("reverts", context.clock)
     try:
         lane.call(lambda: _save(directory, wanted), WRITE_TIMEOUT_S)
     except LaneTimeout:
@@ -455,7 +455,7 @@ class PutBack(Action):
     row_key: ClassVar[tuple[str, ...]] = ("id",)
 
     def preview(self, settings: PutBackSettings, context: ActionContext) -> ActionPreview:
-        connection = require_connection(context)
+        connection = context.require_connection()
         try:
             states, in_use, damaged = _read_pending(settings, context, connection)
         except OSError as error:
@@ -475,7 +475,7 @@ class PutBack(Action):
         return ActionPreview(
             text=" ".join([*sentences, *([f"{_in_use_text(in_use)}."] if in_use else [])]),
             exact="; ".join(texts) or "no change",
-            values={"owed": len(states), "to_set": len(changes)},
+            values={"pending": len(states), "to_set": len(changes)},
             count=len(states),
             rows=tuple(_row(one) for one in states),
             done=all(_is_left_alone(one, settings) for one in states),
@@ -484,7 +484,7 @@ class PutBack(Action):
     def act(
         self, settings: PutBackSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        connection = require_connection(context)
+        connection = context.require_connection()
         states = _shown_states(settings, preview, context, connection)
         warnings = _data_trust_warnings(states, connection)
         texts: list[str] = []
@@ -500,18 +500,20 @@ class PutBack(Action):
             texts.append(checkpoint_and_sync(connection, context, control))
         left = _remove_done(settings, context, connection, [one.revert for one in states], texts)
         state = "ok" if not left else "failed"
-        return ActionResult(state=state, text="; ".join([*texts, *left, *warnings]), values={"owed": len(left)})
+        return ActionResult(state=state, text="; ".join([*texts, *left, *warnings]), values={"pending": len(left)})
 
     def settle(self, settings: PutBackSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         """Uses the reverts still pending: the action can be repeated for them."""
-        connection = require_connection(context)
+        connection = context.require_connection()
         reverts = [one.revert for one in _shown_states(settings, preview, context, connection)]
         texts: list[str] = []
         left = _remove_done(settings, context, connection, [one for one in reverts if not one.risky], texts)
         # Only a complete `act` flushes what was written while fsync was off.
         left += [f"{one.parameter} must be checked again" for one in reverts if one.risky]
         text = "; ".join([*texts, *left]) or "everything is reverted"
-        return ActionResult(state="failed" if left else "ok", text=text, values={"owed": len(left)}, again=bool(left))
+        return ActionResult(
+            state="failed" if left else "ok", text=text, values={"pending": len(left)}, again=bool(left)
+        )
 
 
 class _PendingReverts(NamedTuple):

@@ -21,7 +21,6 @@ from dba_console.actions.statement_results import (
     StatementFailed,
     StatementLost,
     StatementStopped,
-    require_connection,
 )
 from dba_console.core.clock import Clock
 from dba_console.core.declarations import Duration
@@ -243,7 +242,7 @@ class Vacuum(Action):
             message = "set either rows, or database and table"
             return ActionPreview(text=f"Nothing will be vacuumed: {message}.", exact="", refusal=message)
         connection, databases, previews, gone = (
-            require_connection(context),
+            context.require_connection(),
             dict[str | None, _Database](),
             list[ActionPreview](),
             list[str](),
@@ -274,7 +273,7 @@ class Vacuum(Action):
     def act(
         self, settings: VacuumSettings, preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        connection, done, failed, many = require_connection(context), list[str](), list[str](), len(preview.rows)
+        connection, done, failed, many = context.require_connection(), list[str](), list[str](), len(preview.rows)
         for number, key in enumerate(preview.rows):
             if number and control.stop_requested():
                 return _result(
@@ -302,7 +301,7 @@ class Vacuum(Action):
         return _result(connection, preview, "failed" if failed else "ok", _summary(done, failed))
 
     def settle(self, settings: VacuumSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        connection, undone, known = require_connection(context), list[str](), True
+        connection, undone, known = context.require_connection(), list[str](), True
         for key in preview.rows:
             database_connection = connection.for_database(key["database"])
             if rows := database_connection.rows(OWN_VACUUMS, {"database": key["database"]}):

@@ -165,7 +165,7 @@ class Collector:
         if self.server.stuck:
             lanes.append("postgres")
         if self.pending_reverts.stuck:
-            lanes.append("debts")
+            lanes.append("reverts")
         if self.cluster is not None:
             lanes += self.cluster.stuck
         # On a remote server the pid belongs to another process of this host, or to none.

@@ -72,7 +72,7 @@ def _query_states(
 ) -> dict[str, _CheckedServer]:
     """Return the states that the server reports. A standby has its primary's identifier, and often its data directory:
     its settings do not show the state of the primary."""
-    connection = QueryConnection(target.conninfo, application="dba-console:debts", connect_timeout_s=CONNECT_S)
+    connection = QueryConnection(target.conninfo, application="dba-console:reverts", connect_timeout_s=CONNECT_S)
     found: dict[str, _CheckedServer] = {}
     try:
         now = connection.read_identity()

@@ -20,7 +20,7 @@ from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNo
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part, make_part
 
-PART = DEBTS = "debts"
+PART = "reverts"
 CHECK_INTERVAL_US = 2_000_000
 """Interval of checks of the directory: an ended run is reported this soon."""
 FIRST_US = 1_500_000
@@ -51,7 +51,7 @@ class PendingRevertCheck(NamedTuple):
     """The result of one check."""
 
     fingerprint: CheckFingerprint
-    debts: tuple[PendingRevertNow, ...]
+    reverts: tuple[PendingRevertNow, ...]
     removed: tuple[str, ...]
     """Reverts removed because the old value is back, as sentences."""
     error: str | None
@@ -62,7 +62,7 @@ class PendingRevertService:
 
     def __init__(self, target: Target, server: ServerService, clock: Clock, directory: Path | None = None) -> None:
         self._target, self._server, self._clock = target, server, clock
-        self._directory = directory or paths.state_dir() / DEBTS
+        self._directory = directory or paths.state_dir() / PART
         self._call: PolledCall[PendingRevertCheck | None] = PolledCall(PART, clock, CHECK_TIMEOUT_US)
         self._read_us = self._sent_us = self._first_us = 0
         self._reading: PendingRevertCheck | None = None
@@ -94,7 +94,7 @@ class PendingRevertService:
         if reading is None or not (changed or now_us - self._sent_us >= PARTS[PART].every_s * 1_000_000):
             return []
         self._sent_us = now_us
-        pending = PendingRevertsNow(self._clock.wall_us(), reading.debts)
+        pending = PendingRevertsNow(self._clock.wall_us(), reading.reverts)
         return [make_part(PART, pending, at_us=now_us, note=reading.error)]
 
     def _awaits_server_state(self, now_us: int) -> bool:
@@ -103,7 +103,7 @@ class PendingRevertService:
         reading = self._reading
         if reading is None or self._sent_us or now_us - self._first_us >= FIRST_REPORT_LIMIT_US:
             return False
-        return any(revert.state == "unknown" and not revert.run_is_active for revert in reading.debts)
+        return any(revert.state == "unknown" and not revert.run_is_active for revert in reading.reverts)
 
     def events(self) -> list[Event]:
         """Return the events since the last call."""
@@ -134,7 +134,7 @@ class PendingRevertService:
             return False
         before, self._reading, self._read_us = self._reading, found, now_us
         self._events += [self._event(text) for text in found.removed]
-        return before is None or (before.debts, before.error) != (found.debts, found.error)
+        return before is None or (before.reverts, before.error) != (found.reverts, found.error)
 
     def _server_facts(self) -> ServerFacts:
         server, connected = self._server.server, self._server.connected
@@ -149,7 +149,7 @@ class PendingRevertService:
 
 def _recheck_after_us(last: PendingRevertCheck) -> int:
     """Return the time in microseconds after which the check is repeated even without a change."""
-    unknown = any(revert.state == "unknown" for revert in last.debts)
+    unknown = any(revert.state == "unknown" for revert in last.reverts)
     return UNKNOWN_RETRY_US if unknown else PARTS[PART].every_s * 1_000_000
 
 

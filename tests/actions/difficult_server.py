@@ -51,7 +51,7 @@ class Scene:
     def books(self, cluster: Cluster | None = None) -> Iterator[Books]:
         """What acts on the primary, or on `cluster`, as the role that is not superuser, in the odd database."""
         with acting(cluster or self.primary, user=ROLE, dbname=DATABASE) as link:
-            yield Books(link, self.place / "debts")
+            yield Books(link, self.place / "reverts")
 
     def psql(self, sql: str, dbname: str = DATABASE) -> str:
         return query(self.primary, sql, dbname=dbname)

@@ -19,7 +19,7 @@ LATER = "20261122T110000Z-put-back-3c4d"
 
 @dataclass(frozen=True)
 class Books:
-    """Actions on a server, with a directory of debts of the test's own."""
+    """Actions on a server, with a directory of reverts of the test's own."""
 
     link: ActingConnection
     directory: Path
@@ -39,13 +39,13 @@ class Books:
         return replace(self, run=LATER)
 
     @property
-    def debts(self) -> list[PendingRevert]:
+    def reverts(self) -> list[PendingRevert]:
         return list(read_all(self.directory).reverts)
 
     @property
     def owed(self) -> dict[str, str | None]:
         """Parameters that are to be put back, and to what."""
-        return {debt.parameter: debt.old for debt in self.debts}
+        return {revert.parameter: revert.old for revert in self.reverts}
 
     def look(self, name: str, **settings: Any) -> ActionPreview:
         return ACTIONS[name].preview(parse_settings(name, settings), self.world)

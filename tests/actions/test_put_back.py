@@ -58,7 +58,7 @@ def in_file(cluster: Cluster) -> str:
 @pytest.fixture
 def books(server: Cluster, tmp_path: Path) -> Iterator[Books]:
     with acting(server) as link:
-        yield Books(link, tmp_path / "debts")
+        yield Books(link, tmp_path / "reverts")
     as_before(server)
 
 
@@ -66,7 +66,7 @@ def books(server: Cluster, tmp_path: Path) -> Iterator[Books]:
 def one(cluster: Cluster, tmp_path: Path) -> Iterator[Books]:
     """On one version only: what is the same on all."""
     with acting(cluster) as link:
-        yield Books(link, tmp_path / "debts")
+        yield Books(link, tmp_path / "reverts")
     as_before(cluster)
 
 
@@ -77,13 +77,13 @@ def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: B
     assert done.state == "ok", done.text
     assert done.values == {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": "off"}
     assert books.owed == {"maintenance_work_mem": None, "max_wal_size": "1500MB", "autovacuum": None}
-    assert {debt.run for debt in books.debts} == {RUN} and {debt.who for debt in books.debts} == {"ann"}
+    assert {revert.run for revert in books.reverts} == {RUN} and {revert.who for revert in books.reverts} == {"ann"}
     assert books.look("set-parameters", **TUNED).done, "already as wanted"
     sight = books.later.look("put-back")
     assert sight.count == 3 and "it was not set" in sight.text and "it was '1500MB'" in sight.text
     done = books.later.perform("put-back")
     assert done.state == "ok", done.text
-    assert in_file(server) == "max_wal_size=1500MB" and books.debts == []
+    assert in_file(server) == "max_wal_size=1500MB" and books.reverts == []
     assert query(server, "show autovacuum") == "on"
     assert books.later.look("put-back").done, "nothing is left to do"
 
@@ -107,7 +107,7 @@ def test_killed_anywhere_between_what_is_owed_is_put_back(one: Books, cluster: C
     assert in_file(cluster) != ""
     done_back = one.later.perform("put-back")
     assert done_back.state == "ok", done_back.text
-    assert in_file(cluster) == "" and one.debts == []
+    assert in_file(cluster) == "" and one.reverts == []
     assert query(cluster, "show maintenance_work_mem") == "64MB"
 
 
@@ -117,7 +117,7 @@ def test_what_was_put_back_in_the_file_and_not_read_is_read(one: Books, cluster:
     query(cluster, "alter system reset maintenance_work_mem")
     assert [row["state"] for row in one.later.look("put-back").rows] == ["unread"]
     assert one.later.perform("put-back").state == "ok"
-    assert query(cluster, "show maintenance_work_mem") == "64MB" and one.debts == []
+    assert query(cluster, "show maintenance_work_mem") == "64MB" and one.reverts == []
 
 
 def test_what_somebody_changed_since_is_left_to_a_person(one: Books, cluster: Cluster) -> None:
@@ -128,7 +128,7 @@ def test_what_somebody_changed_since_is_left_to_a_person(one: Books, cluster: Cl
     assert in_file(cluster) == "work_mem=11MB" and set(one.owed) == {"work_mem"}
     assert one.later.look("put-back").done
     done = one.later.perform("put-back", altered="keep")
-    assert done.state == "ok" and in_file(cluster) == "work_mem=11MB" and one.debts == []
+    assert done.state == "ok" and in_file(cluster) == "work_mem=11MB" and one.reverts == []
 
 
 def test_another_run_does_not_set_over_what_is_owed(one: Books) -> None:
@@ -136,17 +136,17 @@ def test_another_run_does_not_set_over_what_is_owed(one: Books) -> None:
     refusal = one.later.look("set-parameters", parameter="work_mem", value="10MB", temporary=True).refusal
     assert refusal is not None and RUN in refusal
     done = one.perform("set-parameters", parameter="work_mem", value="10MB", temporary=True)
-    assert done.state == "ok" and one.owed == {"work_mem": None} and one.debts[0].new_values == ("9MB", "10MB")
+    assert done.state == "ok" and one.owed == {"work_mem": None} and one.reverts[0].new_values == ("9MB", "10MB")
     assert one.undo("set-parameters", done, parameter="work_mem", value="10MB", temporary=True).state == "ok"
     assert one.owed == {"work_mem": None}, "the undo of the second leaves the first"
     assert one.perform("put-back", of="run").state == "ok"
-    assert one.debts == []
+    assert one.reverts == []
 
 
 def test_an_undo_strikes_out_what_it_has_put_back(one: Books, cluster: Cluster) -> None:
     done = one.perform("set-parameters", **TUNED)
     assert one.undo("set-parameters", done, **TUNED).state == "ok"
-    assert one.debts == [] and in_file(cluster) == ""
+    assert one.reverts == [] and in_file(cluster) == ""
 
 
 def test_a_value_the_server_refuses_leaves_those_after_it_and_owes_only_what_is_set(
@@ -172,13 +172,13 @@ def test_databases_and_roles_that_are_gone_owe_nothing(one: Books, cluster: Clus
         for _ in range(2):
             done = one.perform("set-parameters", settings={"synchronous_commit": False}, temporary=True, **place)
             assert done.state == "ok", done.text
-            assert one.perform("put-back", of="run").state == "ok" and one.debts == []
+            assert one.perform("put-back", of="run").state == "ok" and one.reverts == []
             assert query(cluster, "select count(*) from pg_db_role_setting") == "0"
         one.perform("set-parameters", settings={"synchronous_commit": False}, temporary=True, **place)
     finally:
         query(cluster, f"drop {kind} briefly")
     done = one.later.perform("put-back")
-    assert done.state == "ok" and "no longer exists" in done.text and one.debts == []
+    assert done.state == "ok" and "no longer exists" in done.text and one.reverts == []
 
 
 def test_what_counts_after_a_restart_is_owed_until_then(one: Books, cluster: Cluster) -> None:
@@ -187,7 +187,7 @@ def test_what_counts_after_a_restart_is_owed_until_then(one: Books, cluster: Clu
     )
     assert done.state == "ok" and "takes effect at the next restart" in done.text
     done = one.perform("put-back", of="run")
-    assert done.state == "ok" and one.debts == [], "it was never restarted, so nothing is pending"
+    assert done.state == "ok" and one.reverts == [], "it was never restarted, so nothing is pending"
 
 
 @pytest.mark.parametrize(
@@ -237,4 +237,4 @@ def test_wal_level_comes_last_and_goes_back_first(one: Books) -> None:
     assert done.state == "ok" and done.text.index("max_wal_senders") < done.text.index("wal_level"), done.text
     exact = one.later.look("put-back").exact
     assert exact.index('"wal_level"') < exact.index('"max_wal_senders"')
-    assert one.later.perform("put-back").state == "ok" and one.debts == []
+    assert one.later.perform("put-back").state == "ok" and one.reverts == []

@@ -41,30 +41,30 @@ def unsafe(cluster: Cluster, directory: Path) -> None:
 def test_it_is_told_how_the_server_went_down_while_fsync_was_off(
     durable: Cluster, tmp_path: Path, end: str, said: str
 ) -> None:
-    unsafe(durable, tmp_path / "debts")
+    unsafe(durable, tmp_path / "reverts")
     if end == "kill":
         durable.kill()
         durable.start()
     else:
         durable.restart(mode=end)
     with acting(durable) as link:
-        later = Books(link, tmp_path / "debts").later
+        later = Books(link, tmp_path / "reverts").later
         shown = later.look("put-back").text
         assert ("trusted" in shown) == bool(said) and said in shown
         done = later.perform("put-back")
         assert done.state == "ok" and "checkpoint" in done.text
         assert ("trusted" in done.text) == bool(said) and said in done.text
-        assert later.debts == []
+        assert later.reverts == []
     assert query(durable, "show fsync") + query(durable, "show full_page_writes") == "onon"
 
 
 def test_what_was_begun_anew_with_it_is_owed_until_it_was_begun_anew_without(durable: Cluster, tmp_path: Path) -> None:
     with acting(durable) as link:
-        assert Books(link, tmp_path / "debts").perform("set-parameters", **RESTART).state == "ok"
+        assert Books(link, tmp_path / "reverts").perform("set-parameters", **RESTART).state == "ok"
     durable.restart()
     assert query(durable, "show wal_level") == "minimal"
     with acting(durable) as link:
-        later = Books(link, tmp_path / "debts").later
+        later = Books(link, tmp_path / "reverts").later
         done = later.perform("put-back")
         assert done.state == "ok" and "pending until a restart" in done.text
         assert set(later.owed) == {"wal_level", "max_wal_senders"}
@@ -72,5 +72,5 @@ def test_what_was_begun_anew_with_it_is_owed_until_it_was_begun_anew_without(dur
         assert sight.done and "takes effect at the next restart" in sight.text
     durable.restart()
     with acting(durable) as link:
-        later = Books(link, tmp_path / "debts").later
-        assert later.perform("put-back").state == "ok" and later.debts == []
+        later = Books(link, tmp_path / "reverts").later
+        assert later.perform("put-back").state == "ok" and later.reverts == []

@@ -218,7 +218,7 @@ def resumed(scene: Scene, confirmed: str) -> Walk:
 
 
 def owed(console: Console) -> list[Path]:
-    return sorted((console.home / "state" / "dba-console" / "debts").glob("*.json"))
+    return sorted((console.home / "state" / "dba-console" / "reverts").glob("*.json"))
 
 
 def asks(cluster: Cluster) -> bool:

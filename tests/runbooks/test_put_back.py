@@ -45,7 +45,7 @@ def scene(cluster: Cluster) -> Iterator[Scene]:
 
 
 def owed(scene: Scene) -> list[Path]:
-    return sorted((scene.console.home / "state" / "dba-console" / "debts").glob("*.json"))
+    return sorted((scene.console.home / "state" / "dba-console" / "reverts").glob("*.json"))
 
 
 def test_a_run_that_ended_without_putting_back_is_told_of_and_put_back(

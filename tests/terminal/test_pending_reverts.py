@@ -19,7 +19,7 @@ __all__ = ["room"]
 def left(cluster: Cluster, room: Room) -> Iterator[Cluster]:
     """A server on which a run that is over has set a parameter for a time."""
     with acting(cluster) as link:
-        books = Books(link, room.state / "dba-console" / "debts")
+        books = Books(link, room.state / "dba-console" / "reverts")
         books.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
     yield cluster
     as_before(cluster)
@@ -42,4 +42,4 @@ def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluste
         terminal.keys("Escape")
         terminal.wait_for(OVERVIEW)
     assert left.psql("show maintenance_work_mem") == "64MB"
-    assert list((room.state / "dba-console" / "debts").glob("*.json")) == []
+    assert list((room.state / "dba-console" / "reverts").glob("*.json")) == []

@@ -152,7 +152,7 @@ class Executor:
         _refuse_masked(block, wanted.intent.fields)
         self._checks.require_shown(block, wanted.intent, wanted.undo_of)
         lock_s = block.settings.get("lock_timeout_s")
-        result = server.operator.execute_change(
+        result = server.connection.execute_change(
             query,
             params,
             timeout_s=block.timeout_s,
@@ -198,7 +198,7 @@ class Executor:
         """Return the permit; `preview` has the action's preview and the one that was shown. Raises Refused."""
         server = self._servers.own if not request.server else self._servers.for_block(wanted.block)
         current = CurrentTarget(
-            connection=None if server is None else server.operator,
+            connection=None if server is None else server.connection,
             server_is_local=not request.host
             or self._servers.own is None
             or self._context.wait_until_server_here(self._controls),
@@ -285,7 +285,7 @@ class Executor:
         mark = self._marks.get((wanted.block.id, wanted.execution))
         if mark is None:
             return _outcome_without_mark(wanted.block)
-        done = settle_mark(self._servers.for_block(wanted.block).operator, mark)
+        done = settle_mark(self._servers.for_block(wanted.block).connection, mark)
         return _outcome(done)
 
     # -- values and contexts -------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class Executor:
             os.makedirs(path, mode=0o700, exist_ok=True)
             directory = str(path)
         return ActionContext(
-            connection=None if own is None else own.operator,
+            connection=None if own is None else own.connection,
             server_is_local=self._servers.own is None or self._context.is_server_here(),
             frame=self._context.frame(0),
             clock=self._context.clock,

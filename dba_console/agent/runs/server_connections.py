@@ -34,20 +34,20 @@ class RunServer:
     """One server of a run. Used only by the run's thread."""
 
     def __init__(
-        self, operator: ActingConnection, planned: ServerIdentity | None, meant: ConfirmRestart, name: str = ""
+        self, connection: ActingConnection, planned: ServerIdentity | None, meant: ConfirmRestart, name: str = ""
     ) -> None:
-        self.operator, self._confirm_restart, self._name = operator, meant, name
-        self.operator.planned = planned
+        self.connection, self._confirm_restart, self._name = connection, meant, name
+        self.connection.planned = planned
 
     @property
     def planned(self) -> ServerIdentity | None:
-        return self.operator.planned
+        return self.connection.planned
 
     @property
     def direct(self) -> bool:
         """Whether no pooler is in between; True if nobody answers."""
         try:
-            return self.operator.direct()
+            return self.connection.direct()
         except ConsoleError:
             return True
 
@@ -55,18 +55,18 @@ class RunServer:
         """Raise Refused if it is not the server of the run; the operator may confirm a restarted one."""
         if self.planned is None:
             return
-        now = self.operator.read_identity()
+        now = self.connection.read_identity()
         try:
             refuse_other_server(self.planned, now)
         except ServerRestarted as restarted:
             if not self._confirm_restart(restarted.message, now, self._name):
                 raise
-            self.operator.planned = now
+            self.connection.planned = now
 
     def query(self, sql: str, params: Any, *, timeout_s: float) -> StatementResult:
         """Return the rows of one read-only statement. Raises Refused if another server answers, and as `rows`."""
         self.require_same()
-        return self.operator.query(sql, params, timeout_s=timeout_s)
+        return self.connection.query(sql, params, timeout_s=timeout_s)
 
     def query_databases(self, databases: Sequence[str], sql: str, params: Any, *, timeout_s: float) -> StatementResult:
         """Return the rows of the same statement in each database, with `datname` as first column. Raises as `query`,
@@ -76,15 +76,15 @@ class RunServer:
         columns: tuple[str, ...] = ("datname",)
         cut = False
         for name in dict.fromkeys(databases):
-            connection = self.operator.for_database(name)
+            other = self.connection.for_database(name)
             try:
-                result = connection.query(sql, params, timeout_s=timeout_s)
+                result = other.query(sql, params, timeout_s=timeout_s)
             except ConsoleError as error:
                 error.message = f"in database {name}: {error.message}"
                 raise
             finally:
-                if connection is not self.operator:
-                    connection.close()  # many databases, but few connections to spare
+                if other is not self.connection:
+                    other.close()  # many databases, but few connections to spare
             rows += [{"datname": name, **row} for row in result.rows]
             columns, cut = ("datname", *result.columns), cut or result.cut
         return StatementResult(tuple(rows), len(rows), columns, cut=cut or len(rows) > MAX_ROWS)
@@ -129,7 +129,7 @@ class RunServers:
                 f"{block.id} is for the {block.on}, and {self._target.name} is a {server.planned.role}",
                 hint=f"skip it, or run this runbook on the {block.on}",
             )
-        server.operator.application = application_name(self._run, block.id.partition("/")[0])
+        server.connection.application = application_name(self._run, block.id.partition("/")[0])
         return server
 
     def open_new_connection(self, block: Block) -> ActingConnection:
@@ -144,7 +144,7 @@ class RunServers:
     def close(self) -> None:
         for server in (self._own, *self._named.values()):
             if server is not None:
-                server.operator.close()
+                server.connection.close()
 
     def _named_server(self, name: str) -> RunServer:
         known = self._config.targets.get(name)
@@ -154,15 +154,15 @@ class RunServers:
             server = self._server(known.dsn, self._known.get(name), name)
             if server.planned is None:
                 # The first server found is the intended one from now on, also for an agent that resumes the run.
-                now = server.operator.read_identity()
+                now = server.connection.read_identity()
                 self._record_server(name, now)
-                server.operator.planned = now
+                server.connection.planned = now
             self._named[name] = server
         return self._named[name]
 
     def _server(self, conninfo: str, planned: ServerIdentity | None, name: str = "") -> RunServer:
-        operator = ActingConnection(conninfo, planned=planned, clock=self._clock, on_mark=self._on_mark)
-        return RunServer(operator, planned, self._confirm_restart, name)
+        connection = ActingConnection(conninfo, planned=planned, clock=self._clock, on_mark=self._on_mark)
+        return RunServer(connection, planned, self._confirm_restart, name)
 
 
 def application_name(run: str, step: str) -> str:

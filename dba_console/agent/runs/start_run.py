@@ -43,6 +43,8 @@ from dba_console.runbooks.walk_context import interrupted, planned, resumed
 if TYPE_CHECKING:
     from dba_console.agent.runs.active_run import ActiveRun
 
+APPLICATION = "dba-console:start"
+"""application_name of the connection that identifies the server before a run."""
 SESSION_S = 10.0
 """Maximum wait for the recording, which is opened after the agent's first picture; slow on a slow disk."""
 
@@ -133,12 +135,12 @@ def require_login(plan: Plan, context: RunContext) -> None:
     """
     if not uses_server(plan):
         return
-    from dba_console.actions.acting_connection import ActingConnection
+    from dba_console.actions.query_connection import QueryConnection
     from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 
-    operator = ActingConnection(context.target.conninfo, clock=context.clock)
+    connection = QueryConnection(context.target.conninfo, application=APPLICATION, clock=context.clock)
     try:
-        operator.read_identity()
+        connection.read_identity()
     except ConnectFailed as error:
         if error.kind == "auth":
             hint = "passwords in connection strings are not stored: give the run its --dsn, PGPASSWORD or a passfile"
@@ -146,7 +148,7 @@ def require_login(plan: Plan, context: RunContext) -> None:
     except ConsoleError:
         pass
     finally:
-        operator.close()
+        connection.close()
 
 
 def planned_servers(records: Sequence[JournalRecord]) -> PlannedTarget:
@@ -165,14 +167,14 @@ def _identify_server_and_host(plan: Plan, context: RunContext) -> PlannedTarget:
     if not uses_server(plan):
         require_needs(plan, None)
         return PlannedTarget(host=host_identity())
-    from dba_console.actions.acting_connection import ActingConnection
+    from dba_console.actions.query_connection import QueryConnection
 
-    operator = ActingConnection(context.target.conninfo, clock=context.clock)
+    connection = QueryConnection(context.target.conninfo, application=APPLICATION, clock=context.clock)
     try:
-        identity: ServerIdentity = operator.read_identity()
-        require_needs(plan, operator)
+        identity: ServerIdentity = connection.read_identity()
+        require_needs(plan, connection)
     finally:
-        operator.close()
+        connection.close()
     return PlannedTarget(server=identity, host=host_identity())
 
 

@@ -30,7 +30,7 @@ def autovacuum_off(s: RuleContext) -> Iterator[Signal]:
     off = [name for name in ("autovacuum", "track_counts") if s.facts.setting(name) == "off"]
     if not off or s.facts.in_recovery:
         return
-    reverts = s.picture.now("debts", PendingRevertsNow)
+    reverts = s.picture.now("reverts", PendingRevertsNow)
     temporary = reverts is not None and any(
         revert.parameter in off and revert.run_is_active for revert in reverts.reverts
     )
@@ -206,7 +206,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="autovacuum-off",
         title="Autovacuum is off for the whole server",
-        parts=("pg.server", "debts"),
+        parts=("pg.server", "reverts"),
         check=autovacuum_off,
         source="PostgreSQL: autovacuum, track_counts (19.10, 19.9); check_postgres autovac_freeze explains why",
     ),

@@ -156,7 +156,7 @@ def settings_left(s: RuleContext) -> Iterator[Signal]:
     manual revert is noticed within half a minute. While the server does not answer, the finding says that this is not
     known.
     """
-    reading = s.picture.now("debts", PendingRevertsNow)
+    reading = s.picture.now("reverts", PendingRevertsNow)
     if reading is None:
         return
     left = [revert for revert in reading.reverts if not revert.run_is_active]
@@ -164,7 +164,7 @@ def settings_left(s: RuleContext) -> Iterator[Signal]:
         yield _left_signal(left)
     elif risky := [revert for revert in reading.reverts if revert.risky]:
         yield _active_run_signal(risky)
-    if (note := s.picture.current["debts"].part.note) is not None:
+    if (note := s.picture.current["reverts"].part.note) is not None:
         yield Signal(
             severity="warning",
             subject="unreadable",
@@ -333,7 +333,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="settings-left",
         title="Temporary settings of a run were not reverted",
-        parts=("debts",),
+        parts=("reverts",),
         check=settings_left,
         clear_after_s=0.0,
         source="dba-console: docs/actions.md; PostgreSQL: fsync, full_page_writes (runtime-config-wal)",

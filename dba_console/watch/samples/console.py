@@ -76,7 +76,7 @@ class PendingRevertNow(Struct, array_like=True, frozen=True, gc=False):
 
 
 class PendingRevertsNow(Struct, array_like=True, frozen=True):
-    """All temporary settings of runs on this server (part `debts`), oldest first."""
+    """All temporary settings of runs on this server (part `reverts`), oldest first."""
 
     now_us: int
     """Host wall time of the reading."""

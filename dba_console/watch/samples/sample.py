@@ -58,7 +58,7 @@ _PART_KINDS = (
     PartKind("jobs", jobs.Jobs, 30, "long jobs: running ones, and statistics of earlier runs"),
     PartKind("pg.temp", postgres.TempFiles, 5, "temporary files on disk"),
     PartKind(
-        "debts",
+        "reverts",
         console.PendingRevertsNow,
         30,
         "temporary settings of runs, until they are reverted",

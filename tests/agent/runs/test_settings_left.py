@@ -136,7 +136,7 @@ def said(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def owed(place: Path) -> list[Path]:
-    return list((place / "state" / "dba-console" / "debts").glob("*.json"))
+    return list((place / "state" / "dba-console" / "reverts").glob("*.json"))
 
 
 def test_what_a_killed_agent_left_is_found_and_put_back(one: Cluster, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tm
 
 
 def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path) -> None:
-    """Killed after the debts were written and before anything was set: no finding says otherwise, and the run sets it
+    """Killed after the reverts were written and before anything was set: no finding says otherwise, and the run sets it
     when it goes on, without a person who decides about a failure."""
     die(one, tmp_path, TUNED, "before:block.mark")
     assert one.psql(AUTO) == "0" and len(owed(tmp_path)) == 2

@@ -106,7 +106,7 @@ def test_autovacuum_that_is_off_is_a_warning_and_a_remark_while_a_run_has_it_off
     off = {"pg.server": primary(set={"autovacuum": "off", "track_counts": "on"})}
     assert only(seen.sees(off)).severity == "warning"
     lent = of(PendingRevertNow, parameter="autovacuum", run_is_active=True)
-    assert only(seen.sees({**off, "debts": PendingRevertsNow(0, (lent,))})).severity == "info"
+    assert only(seen.sees({**off, "reverts": PendingRevertsNow(0, (lent,))})).severity == "info"
     assert Watching(rule("autovacuum-off")).sees({"pg.server": primary(set={"autovacuum": "on"})}) == {}
 
 

@@ -21,10 +21,10 @@ MEMORY = PendingRevertNow(
 SYNC = structs.replace(MEMORY, id="2", parameter="fsync", new="off", found="off", risky=True, trust="sound")
 
 
-def judged(*debts: PendingRevertNow, note: str | None = None) -> list[FindingNow]:
+def judged(*reverts: PendingRevertNow, note: str | None = None) -> list[FindingNow]:
     """What is concluded of one reading."""
     judge = RuleEngine(Limits(), [rule for rule in RULES if rule.name == "settings-left"])
-    made = structs.replace(part("debts", PendingRevertsNow(NOW_US, debts)), note=note)
+    made = structs.replace(part("reverts", PendingRevertsNow(NOW_US, reverts)), note=note)
     judge.evaluate(Picture().with_sample(sample(made)), ChartHistory(), {})
     assert judge.conclusions.failed == []
     return judge.conclusions.rows
@@ -83,5 +83,5 @@ def test_a_value_that_looks_like_a_secret_is_not_shown() -> None:
 
 
 def test_what_cannot_be_read_is_a_finding_of_its_own() -> None:
-    rows = judged(MEMORY, note="/var/lib/dba-console/debts/1.json cannot be read: Input/output error")
+    rows = judged(MEMORY, note="/var/lib/dba-console/reverts/1.json cannot be read: Input/output error")
     assert {row.id for row in rows} == {"settings-left", "settings-left:unreadable"}
