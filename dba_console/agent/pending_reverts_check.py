@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from dba_console.actions.identity import ServerIdentity, server_mismatch
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.temporary_settings import (
     PendingRevert,
+    RevertState,
     filter_by_server,
     read_all,
     read_revert_state,
@@ -44,61 +48,44 @@ def check_pending_reverts(
     fingerprint = (changed_ns, tuple(revert.id for revert in reverts), frozenset(active), server, query_server)
     if fingerprint == known:
         return None
+    rows = {revert.id: _row(revert, run_active=revert.id in active) for revert in reverts}
+    removed = []
     to_query = [revert for revert in reverts if revert.id not in active]
-    states = (
-        _query_states(to_query, target, directory, remove_reverted)
-        if to_query and query_server and server.connected
-        else {}
-    )
-    rows = [_revert_row(revert, revert.id in active, states.get(revert.id, _UNKNOWN)) for revert in reverts]
-    removed = tuple(one.removed_text for one in states.values() if one.removed_text)
-    return PendingRevertCheck(
-        fingerprint, tuple(row for row in rows if row is not None), removed, "; ".join(found.damaged) or None
-    )
+    for (revert, state, value), trust in _read_states(to_query, target) if query_server and server.connected else ():
+        # The setting alone does not bring data written with fsync off to disk: the runbook put-back does.
+        if remove_reverted and state == "back" and not revert.risky and remove(directory, revert) is None:
+            del rows[revert.id]
+            removed.append(f"a temporary setting of run {revert.run} has its old value again: {revert.describe()}")
+        else:
+            rows[revert.id] = replace(rows[revert.id], state=state, found=value, trust=trust)
+    return PendingRevertCheck(fingerprint, tuple(rows.values()), tuple(removed), "; ".join(found.damaged) or None)
 
 
-class _CheckedServer(NamedTuple):
-    state: str
-    found: str | None
-    trust: str
-    removed_text: str = ""
+def _read_states(reverts: list[PendingRevert], target: Target) -> Iterator[tuple[RevertState, str]]:
+    """Yield the states that the server reports, with the trust in its data; the others are unknown, and queried again.
 
-
-_UNKNOWN = _CheckedServer("unknown", None, "unknown")
-
-
-def _query_states(
-    reverts: list[PendingRevert], target: Target, directory: Path, remove_reverted: bool
-) -> dict[str, _CheckedServer]:
-    """Return the states that the server reports. A standby has its primary's identifier, and often its data directory:
-    its settings do not show the state of the primary."""
+    A standby has its primary's identifier, and often its data directory: its settings do not show the state of the
+    primary.
+    """
+    if not reverts:
+        return
     connection = QueryConnection(target.conninfo, application="dba-console:reverts", connect_timeout_s=CONNECT_S)
-    found: dict[str, _CheckedServer] = {}
-    try:
-        now = connection.read_identity()
-        for revert in reverts:
-            if server_mismatch(revert.server, now) is not None:
-                continue
-            _, state, value = read_revert_state(connection, revert)
-            trust = worst_data_trust([revert], connection) if revert.risky else ""
-            removed_text = ""
-            # The setting alone does not bring data written with fsync off to disk: the runbook put-back does.
-            if remove_reverted and state == "back" and not revert.risky and remove(directory, revert) is None:
-                removed_text = f"a temporary setting of run {revert.run} has its old value again: {revert.describe()}"
-            found[revert.id] = _CheckedServer(state, value, trust, removed_text)
-    except ConsoleError:
-        pass  # states not reported are unknown, and queried again
-    finally:
-        connection.close()
-    return found
+    with closing(connection):
+        try:
+            now = connection.read_identity()
+            for revert in reverts:
+                if server_mismatch(revert.server, now) is None:
+                    trust = worst_data_trust([revert], connection) if revert.risky else ""
+                    yield read_revert_state(connection, revert), trust
+        except ConsoleError:
+            return
 
 
-def _revert_row(revert: PendingRevert, run_active: bool, state: _CheckedServer) -> PendingRevertNow | None:
-    if state.removed_text:
-        return None
+def _row(revert: PendingRevert, *, run_active: bool) -> PendingRevertNow:
+    """Return the row before the server is queried."""
     return PendingRevertNow(
         revert.id, revert.parameter, revert.location.describe(), revert.old, revert.new, revert.run,
         revert.runbook, revert.who, revert.at_us, run_is_active=run_active,
-        state="changed" if run_active else state.state, found=None if run_active else state.found,
-        risky=revert.risky, trust=("unknown" if run_active else state.trust) if revert.risky else "",
+        state="changed" if run_active else "unknown", found=None, risky=revert.risky,
+        trust="unknown" if revert.risky else "",
     )  # fmt: skip
