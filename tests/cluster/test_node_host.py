@@ -235,7 +235,7 @@ def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, 
 
 def test_a_step_whose_host_was_lost_has_an_unknown_end() -> None:
     class Cut(Promote):
-        def do(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
+        def run(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
             raise HostConnectionLost("the ssh connection to db1 was lost")
 
     assert Cut().act(None, ActionPreview(text="", exact=""), ActionContext(), PlainControl()).state == "unknown"

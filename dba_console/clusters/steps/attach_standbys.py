@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionPreview, ActionResult, Control
 from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.cutover_plan import LOCK_SLOT, conninfo_to
 from dba_console.clusters.steps.manager_switchover import wait_for_command
@@ -16,7 +16,6 @@ from dba_console.clusters.steps.step import (
     CutoverStep,
     StepSettings,
     TimedSettings,
-    load_cutover,
     printed_line,
     remaining_seconds,
 )
@@ -50,9 +49,9 @@ class RejoinOldPrimary(CutoverStep):
         "false and the text gives the reason."
     )
     Settings: ClassVar[type[Struct]] = StandbySettings
+    safe_to_repeat: ClassVar[str] = "starting it again is safe"
 
-    def preview(self, settings: StandbySettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: StandbySettings) -> ActionPreview:
         server = at.control(at.plan.old)
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
         done = server.running() and _is_attached(at)
@@ -66,8 +65,7 @@ class RejoinOldPrimary(CutoverStep):
             refusal=refusal, done=done,
         )  # fmt: skip
 
-    def do(self, settings: StandbySettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: StandbySettings, control: Control) -> ActionResult:
         manager = at.plan.manager
         if manager is None and (failed := start_standby(at, settings.timeout_s)) is not None:
             return ActionResult(state="failed", text=failed, values={"streams": False})
@@ -85,9 +83,6 @@ class RejoinOldPrimary(CutoverStep):
         text += f"; {manager.kind}: {printed}" if manager is not None and printed else ""
         return ActionResult(state="ok", text=text, values={"streams": True})
 
-    def settle(self, settings: StandbySettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("starting it again is safe")
-
 
 class FollowNewPrimary(CutoverStep):
     name: ClassVar[str] = "cutover-follow"
@@ -96,9 +91,9 @@ class FollowNewPrimary(CutoverStep):
         "on the new timeline."
     )
     Settings: ClassVar[type[Struct]] = StandbySettings
+    safe_to_repeat: ClassVar[str] = "repeating it is safe"
 
-    def preview(self, settings: StandbySettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: StandbySettings) -> ActionPreview:
         if not at.plan.others:
             return ActionPreview(text="The cluster has no other nodes.", exact="", done=True)
         text = f"{', '.join(at.plan.others)} follow {at.plan.to}"
@@ -111,8 +106,7 @@ class FollowNewPrimary(CutoverStep):
             refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
         )
 
-    def do(self, settings: StandbySettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: StandbySettings, control: Control) -> ActionResult:
         failed = []
         for name in at.plan.others:
             control.report_progress(f"{name} follows {at.plan.to}")
@@ -128,9 +122,6 @@ class FollowNewPrimary(CutoverStep):
             return ActionResult(state="failed", text=clean("; ".join(failed)))
         return ActionResult(state="ok", text=f"{', '.join(at.plan.others)} stream from {at.plan.to}")
 
-    def settle(self, settings: StandbySettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("repeating it is safe")
-
 
 class RewindSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dry_run: bool = False
@@ -145,8 +136,7 @@ class RewindOldPrimary(CutoverStep):
     )
     Settings: ClassVar[type[Struct]] = RewindSettings
 
-    def preview(self, settings: RewindSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: RewindSettings) -> ActionPreview:
         refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
         if at.plan.manager is not None:
             refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
@@ -161,8 +151,7 @@ class RewindOldPrimary(CutoverStep):
             hint=hint,
         )
 
-    def do(self, settings: RewindSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: RewindSettings, control: Control) -> ActionResult:
         server = at.control(at.plan.old)
         if not server.running() and server.control_file().state not in _CLEAN:
             # It crashed: as a standby it recovers to the end of its WAL, and pg_rewind works after a clean stop.
@@ -185,7 +174,7 @@ class RewindOldPrimary(CutoverStep):
             make_standby(at)  # pg_rewind copies the configuration of its source
         return ActionResult(state="ok", text=f"pg_rewind of {at.plan.old}: {last_output}")
 
-    def settle(self, settings: RewindSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
+    def find_outcome(self, at: Cutover, settings: RewindSettings) -> ActionResult:
         if settings.dry_run:
             return self.retry_result("a dry run writes nothing")
         return ActionResult(
@@ -199,9 +188,9 @@ class CloneOldPrimary(CutoverStep):
         "Stops the old primary and replaces its data directory by a pg_basebackup of the new one; the old directory is "
         "renamed and kept. Its disk needs space for both. Configuration files and certificates are kept."
     )
+    safe_to_repeat: ClassVar[str] = "repeating it is safe: it waits for a running copy, and keeps a complete one"
 
-    def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: StepSettings) -> ActionPreview:
         refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
         if at.plan.manager is not None:
             refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
@@ -215,8 +204,7 @@ class CloneOldPrimary(CutoverStep):
             hint=hint,
         )
 
-    def do(self, settings: StepSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
         server = at.control(at.plan.old)
         if server.running():
             server.stop(REWIND_S)
@@ -227,9 +215,6 @@ class CloneOldPrimary(CutoverStep):
             return ActionResult(state="failed", text=f"pg_basebackup for {at.plan.old}: {printed}")
         make_standby(at)
         return ActionResult(state="ok", text=f"{at.plan.old} is a copy of {at.plan.to}: {printed}")
-
-    def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("repeating it is safe: it waits for a running copy, and keeps a complete one")
 
 
 def primary_conninfo(at: Cutover, follower: str) -> str:

@@ -104,7 +104,7 @@ class BeginCutover(CutoverStep):
             rows=rows,
         )
 
-    def do(self, settings: BeginSettings, context: ActionContext, control: Control) -> ActionResult:
+    def run(self, settings: BeginSettings, context: ActionContext, control: Control) -> ActionResult:
         config = cluster_config(context, settings.cluster)
         plan = _make_plan(settings, config, survey(settings.cluster, config, context.clock, to=settings.to), context)
         if plan.kind == "cutover":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.clusters.steps.step import CutoverStep, TimedSettings, load_cutover
+from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.clusters.steps.step import Cutover, CutoverStep, TimedSettings
 from dba_console.core.errors import ConsoleError
 from dba_console.core.sanitize import clean
 
@@ -22,9 +21,9 @@ class FenceDeadPrimary(CutoverStep):
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
     undoable: ClassVar[bool] = True
+    safe_to_repeat: ClassVar[str] = "repeating it is safe"
 
-    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: TimedSettings) -> ActionPreview:
         directory = at.plan.nodes[at.plan.old].data_directory
         where = (
             f"{directory}/standby.signal"
@@ -33,8 +32,7 @@ class FenceDeadPrimary(CutoverStep):
         )
         return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=where)
 
-    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
         if not at.plan.nodes[at.plan.old].data_directory:
             hint = f"set data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}]"
             return _not_fenced(f"the data directory of {at.plan.old} is unknown; {hint}")
@@ -51,13 +49,7 @@ class FenceDeadPrimary(CutoverStep):
         text = f"{at.plan.old} is down and can only start as a standby"
         return ActionResult(state="ok", text=text, values={"fenced": True}, undo={})
 
-    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("repeating it is safe")
-
-    def undo(
-        self, settings: TimedSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        at = load_cutover(settings, context)
+    def revert(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
         at.control(at.plan.old).undo_standby()
         return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionPreview, ActionResult, Control
 from dba_console.clusters.cutover_plan import save_plan
 from dba_console.clusters.node_host import failure_text, run_command
 from dba_console.clusters.pooler_admin import PoolerAdmin
@@ -25,7 +25,6 @@ from dba_console.clusters.steps.step import (
     CutoverStep,
     StepSettings,
     TimedSettings,
-    load_cutover,
     remaining_seconds,
 )
 from dba_console.core.errors import ConnectError, ConsoleError, Refused
@@ -77,9 +76,10 @@ class RunHooks(CutoverStep):
     )
     Settings: ClassVar[type[Struct]] = HookSettings
     undoable: ClassVar[bool] = True
+    safe_to_repeat: ClassVar[str] = "it is unknown which hooks have run; hooks must be safe to run twice"
 
-    def preview(self, settings: HookSettings, context: ActionContext) -> ActionPreview:
-        hooks = load_cutover(settings, context).config.hooks
+    def show(self, at: Cutover, settings: HookSettings) -> ActionPreview:
+        hooks = at.config.hooks
         names = ", ".join(hooks)
         if not hooks:
             return ActionPreview(text="No hooks are configured.", exact="", done=True)
@@ -87,16 +87,11 @@ class RunHooks(CutoverStep):
         commands = "; ".join(" ".join(one.undo if settings.release else one.run) for one in hooks.values())
         return ActionPreview(text=f"The hooks {names} {what}.", exact=clean(redact(commands)))
 
-    def do(self, settings: HookSettings, context: ActionContext, control: Control) -> ActionResult:
-        return _run_hooks(load_cutover(settings, context), release=settings.release)
+    def do(self, at: Cutover, settings: HookSettings, control: Control) -> ActionResult:
+        return _run_hooks(at, release=settings.release)
 
-    def settle(self, settings: HookSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("it is unknown which hooks have run; hooks must be safe to run twice")
-
-    def undo(
-        self, settings: HookSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        return _run_hooks(load_cutover(settings, context), release=not settings.release)
+    def revert(self, at: Cutover, settings: HookSettings, control: Control) -> ActionResult:
+        return _run_hooks(at, release=not settings.release)
 
 
 def _run_hooks(at: Cutover, *, release: bool) -> ActionResult:
@@ -121,8 +116,7 @@ class PausePoolers(CutoverStep):
     Settings: ClassVar[type[Struct]] = TimedSettings
     undoable: ClassVar[bool] = True
 
-    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: TimedSettings) -> ActionPreview:
         if not at.plan.databases:
             return ActionPreview(text="No pooler is configured: only the connection limit blocks clients.",
             exact="",
@@ -133,8 +127,7 @@ class PausePoolers(CutoverStep):
         text = "; ".join([f"Clients of {', '.join(named)} wait from now on", *warnings])
         return ActionPreview(text=f"{text}.", exact=exact, done=_all_paused(at))
 
-    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
         if at.plan.kind == "cutover":
             with at.connect(at.plan.old) as (connection, _):
                 # Pages written now need not be written while clients wait.
@@ -154,15 +147,13 @@ class PausePoolers(CutoverStep):
             paused.append((admin, databases))
         return ActionResult(state="ok", text="all clients of the poolers are waiting", undo={})
 
-    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        if _all_paused(load_cutover(settings, context)):
+    def find_outcome(self, at: Cutover, settings: TimedSettings) -> ActionResult:
+        if _all_paused(at):
             return ActionResult(state="ok", text="every database is paused", undo={})
         return self.retry_result("not every database is paused")
 
-    def undo(
-        self, settings: TimedSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        for _, admin, databases in load_cutover(settings, context).poolers():
+    def revert(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
+        for _, admin, databases in at.poolers():
             admin.resume(databases)
         return ActionResult(state="ok", text="clients of the poolers are released")
 
@@ -184,21 +175,21 @@ class BlockConnections(CutoverStep):
         "limit."
     )
     undoable: ClassVar[bool] = True
+    safe_to_repeat: ClassVar[str] = "repeating it is safe: the old limits are saved"
 
-    def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
-        plan = load_cutover(settings, context).plan
+    def show(self, at: Cutover, settings: StepSettings) -> ActionPreview:
+        plan = at.plan
         return ActionPreview(
             text=f"The databases of {plan.old} accept no new connections, and their sessions are terminated.",
             exact="for each database: ALTER DATABASE … CONNECTION LIMIT 0; then pg_terminate_backend of every session",
         )
 
-    def do(self, settings: StepSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
         with at.connect(at.plan.old) as (connection, _):
             limits = [one for one in connection.rows(_LIMITS, spared_sessions(at.plan)) if not one["needed"]]
             # An earlier attempt may have set some of them: the first saved value is the original one.
             before = {one["database"]: one["connections"] for one in limits} | at.plan.limits
-            save_plan(context, replace(at.plan, limits=before))
+            save_plan(at.context, replace(at.plan, limits=before))
             if closing := [f"{one['statement']}0" for one in limits if one["connections"] != 0]:
                 connection.execute_change("; ".join(closing))
             ended = connection.execute_change(_END_SESSIONS, spared_sessions(at.plan), transaction=False).rows[0][
@@ -208,13 +199,7 @@ class BlockConnections(CutoverStep):
             state="ok", text=f"{len(limits)} databases accept no connections, {ended} sessions terminated", undo={}
         )
 
-    def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("repeating it is safe: the old limits are saved")
-
-    def undo(
-        self, settings: StepSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        at = load_cutover(settings, context)
+    def revert(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
         try:
             with at.connect(at.plan.old) as (connection, _):
                 return ActionResult(state="ok", text=restore_connection_limits(connection, at.plan.limits))
@@ -247,20 +232,20 @@ class WaitUntilNoWrites(CutoverStep):
         "new primary streams and replays: otherwise the old one would be stopped in vain."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
+    safe_to_repeat: ClassVar[str] = "it only reads: repeating it is safe"
 
-    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
-        plan = load_cutover(settings, context).plan
+    def show(self, at: Cutover, settings: TimedSettings) -> ActionPreview:
+        plan = at.plan
         return ActionPreview(
             text=f"Wait until there are no writes on {plan.old}.", exact="SELECT pg_current_wal_insert_lsn()"
         )
 
-    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
         readings: list[str] = []
         row: dict[str, Any] = {}
         came_back, example = 0, ""
         with at.connect(at.plan.old) as (connection, _):
-            for _left in remaining_seconds(context, settings.timeout_s):
+            for _left in remaining_seconds(at.context, settings.timeout_s):
                 [row] = connection.rows(_WRITE_ACTIVITY, spared_sessions(at.plan))
                 if row["clients"]:
                     came_back, example = came_back + row["clients"], row["example"]
@@ -286,9 +271,6 @@ class WaitUntilNoWrites(CutoverStep):
             hint = f"the last user was {example}; superusers have no connection limit: stop that program"
             return ActionResult(state="failed", text=clean(f"{text}, {hint}"))
         return ActionResult(state="failed", text=_still_writing_text(at.plan.old, row, settings.timeout))
-
-    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("it only reads: repeating it is safe")
 
 
 def _check_target_streams(at: Cutover) -> None:

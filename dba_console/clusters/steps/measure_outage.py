@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -18,7 +17,7 @@ from dba_console.clusters.heartbeat import (
     start_heartbeat,
     stop_heartbeat,
 )
-from dba_console.clusters.steps.step import Cutover, CutoverStep, StepSettings, load_cutover, remaining_seconds
+from dba_console.clusters.steps.step import Cutover, CutoverStep, StepSettings, remaining_seconds
 from dba_console.core.target import parse_conninfo
 
 DIRECTORY = "heartbeat"
@@ -40,31 +39,25 @@ class MeasureOutage(CutoverStep):
     )
     Settings: ClassVar[type[Struct]] = HeartbeatSettings
     undoable: ClassVar[bool] = True
+    safe_to_repeat: ClassVar[str] = "starting or ending it again is safe"
 
-    def preview(self, settings: HeartbeatSettings, context: ActionContext) -> ActionPreview:
-        load_cutover(settings, context)
+    def show(self, at: Cutover, settings: HeartbeatSettings) -> ActionPreview:
         if settings.stop:
             return ActionPreview(text="End the heartbeat, and report how long clients could not write.", exact="")
         return ActionPreview(text="A heartbeat writes through the pooler like clients, and measures the outage.",
                      exact="table dba_console.heartbeat")  # fmt: skip
 
-    def do(self, settings: HeartbeatSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
-        directory = Path(context.run_directory) / DIRECTORY
+    def do(self, at: Cutover, settings: HeartbeatSettings, control: Control) -> ActionResult:
+        directory = Path(at.context.run_directory) / DIRECTORY
         if not settings.stop:
             directory.mkdir(mode=0o700, exist_ok=True)
-            start_heartbeat(directory, _client_conninfo(at), context.clock)
+            start_heartbeat(directory, _client_conninfo(at), at.context.clock)
             return ActionResult(state="ok", text=_started_text(read_outage(directory)), undo={})
-        _wait_for_write(directory, context, control)
+        _wait_for_write(directory, at.context, control)
         return _end_heartbeat(at, directory)
 
-    def settle(self, settings: HeartbeatSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("starting or ending it again is safe")
-
-    def undo(
-        self, settings: HeartbeatSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        return _end_heartbeat(load_cutover(settings, context), Path(context.run_directory) / DIRECTORY)
+    def revert(self, at: Cutover, settings: HeartbeatSettings, control: Control) -> ActionResult:
+        return _end_heartbeat(at, Path(at.context.run_directory) / DIRECTORY)
 
 
 def _started_text(found: HeartbeatOutage) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionPreview, ActionResult, Control
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_plan import CutoverPlan, save_plan
 from dba_console.clusters.steps.manager_switchover import settle_switchover, switch_over, switchover_text
@@ -20,7 +20,6 @@ from dba_console.clusters.steps.step import (
     NothingChanged,
     TimedSettings,
     does_not_answer,
-    load_cutover,
     remaining_seconds,
 )
 from dba_console.clusters.steps.stop_primary import SHUT_DOWN
@@ -53,8 +52,7 @@ class Promote(CutoverStep):
     )
     Settings: ClassVar[type[Struct]] = PromoteSettings
 
-    def preview(self, settings: PromoteSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: PromoteSettings) -> ActionPreview:
         plan = at.plan
         refusal = _promotion_refusal(at)
         try:
@@ -95,8 +93,7 @@ class Promote(CutoverStep):
             hint=None if refusal is None else hint,
         )
 
-    def do(self, settings: PromoteSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: PromoteSettings, control: Control) -> ActionResult:
         try:
             _pause_again(at, control)
         except ConsoleError as error:
@@ -109,8 +106,7 @@ class Promote(CutoverStep):
         except ConnectError as error:
             return ActionResult(state="failed", text=does_not_answer(at, at.plan.to, error, control))
 
-    def settle(self, settings: PromoteSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        at = load_cutover(settings, context)
+    def find_outcome(self, at: Cutover, settings: PromoteSettings) -> ActionResult:
         if at.plan.manager is not None:
             timeout_s = parse_duration(settings.switchover_timeout)
             return _record_switchover(at, settle_switchover(at, at.plan.manager, timeout_s))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionPreview, ActionResult, Control
 from dba_console.clusters.current_conditions import parse_synchronous_names
 from dba_console.clusters.cutover_plan import node_address
 from dba_console.clusters.node_host import failure_text, run_command
@@ -21,7 +21,6 @@ from dba_console.clusters.steps.step import (
     StepSettings,
     TimedSettings,
     does_not_answer,
-    load_cutover,
     remaining_seconds,
 )
 from dba_console.core.errors import ConnectError, ConsoleError
@@ -45,9 +44,9 @@ class RepointClients(CutoverStep):
         "configuration and runs RELOAD, then the address commands of the configuration. A pooler without `config` is "
         "not changed: its host is assumed to be a name that one of the address commands moves."
     )
+    safe_to_repeat: ClassVar[str] = "repeating it is safe"
 
-    def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: StepSettings) -> ActionPreview:
         host, port = node_address(at.node(at.plan.to))
         exact = [f"{at.config.poolers[name].config}: host={host} port={port}; RELOAD"
                  for name in at.plan.databases if at.config.poolers[name].config]  # fmt: skip
@@ -56,8 +55,7 @@ class RepointClients(CutoverStep):
             text=f"Point poolers and addresses to {at.plan.to}.", exact=clean(redact("; ".join(exact))), done=not exact
         )
 
-    def do(self, settings: StepSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
         to = node_address(at.node(at.plan.to))
         count = 0
         for name, admin, databases in at.poolers():
@@ -65,22 +63,19 @@ class RepointClients(CutoverStep):
             if pooler.config is None:
                 continue
             control.report_progress(f"{pooler.config}: host={to[0]} port={to[1]}")
-            change_file(name, pooler, databases, node_address(at.node(at.plan.old)), to, context.clock)
+            change_file(name, pooler, databases, node_address(at.node(at.plan.old)), to, at.context.clock)
             admin.reload(dict.fromkeys(databases, to))
             count += 1
         for name, address in at.config.addresses.items():
             control.report_progress(f"address {name}")
             ended = run_command(
-                address, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=False, clock=context.clock
+                address, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=False, clock=at.context.clock
             )
             if (why := failure_text(f"address {name}", ended)) is not None:
                 return ActionResult(state="failed", text=why)
         return ActionResult(
             state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses point to {at.plan.to}"
         )
-
-    def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("repeating it is safe")
 
 
 class ReleaseClients(CutoverStep):
@@ -91,9 +86,9 @@ class ReleaseClients(CutoverStep):
         "then the old primary; if that is not enough it fails, and no client is released."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
+    safe_to_repeat: ClassVar[str] = "repeating it is safe"
 
-    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: TimedSettings) -> ActionPreview:
         refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
         resume = [f"RESUME {database}" for each in at.plan.databases.values() for database in each]
         return ActionPreview(
@@ -102,8 +97,7 @@ class ReleaseClients(CutoverStep):
             refusal=refusal,
         )
 
-    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
         try:
             with at.connect(at.plan.to) as (connection, now):
                 if now.role != "primary":
@@ -117,9 +111,6 @@ class ReleaseClients(CutoverStep):
         for _, admin, databases in at.poolers():
             admin.resume(databases)
         return ActionResult(state="ok", text=f"{limits}; clients write to {at.plan.to}")
-
-    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("repeating it is safe")
 
 
 def _commit_hang_reason(at: Cutover, connection: ActingConnection, timeout_s: float, control: Control) -> str | None:

@@ -6,7 +6,7 @@ A step opens and closes its own connections: between two steps the agent may die
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -70,10 +70,16 @@ class CutoverStep(Action):
     acts_on_cluster: ClassVar[bool] = True
     no_undo: ClassVar[str] = "this step cannot be reverted"
 
+    safe_to_repeat: ClassVar[str] = ""
+    """Why an interrupted step can simply be repeated; empty: its outcome has to be found."""
+
+    def preview(self, settings: Any, context: ActionContext) -> ActionPreview:
+        return self.show(load_cutover(settings, context), settings)
+
     def act(self, settings: Any, preview: ActionPreview, context: ActionContext, control: Control) -> ActionResult:
         """Run the step. A step that failed halfway can be undone too."""
         try:
-            return self.do(settings, context, control)
+            return self.run(settings, context, control)
         except NothingChanged:
             raise
         except HostConnectionLost as error:
@@ -81,8 +87,32 @@ class CutoverStep(Action):
         except ConsoleError as error:
             return ActionResult(state="failed", text=clean(redact(error.message)), undo={} if self.undoable else None)
 
-    def do(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
+    def settle(self, settings: Any, preview: ActionPreview, context: ActionContext) -> ActionResult:
+        if self.safe_to_repeat:
+            return self.retry_result(self.safe_to_repeat)
+        return self.find_outcome(load_cutover(settings, context), settings)
+
+    def undo(self, settings: Any, data: Mapping[str, Any], context: ActionContext, control: Control) -> ActionResult:
+        return self.revert(load_cutover(settings, context), settings, control)
+
+    def run(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
+        return self.do(load_cutover(settings, context), settings, control)
+
+    def show(self, at: Cutover, settings: Any) -> ActionPreview:
+        """Return what the step would do."""
         raise NotImplementedError
+
+    def do(self, at: Cutover, settings: Any, control: Control) -> ActionResult:
+        """Run the step."""
+        raise NotImplementedError
+
+    def find_outcome(self, at: Cutover, settings: Any) -> ActionResult:
+        """Return the outcome of the interrupted step."""
+        raise NotImplementedError
+
+    def revert(self, at: Cutover, settings: Any, control: Control) -> ActionResult:
+        """Revert the step, if `undoable`."""
+        return ActionResult(state="failed", text=self.no_undo)
 
     def retry_result(self, text: str) -> ActionResult:
         """Return the result of a step done not or partly: repeating it is safe, and so is its undo."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionPreview, ActionResult, Control
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_plan import save_plan
 from dba_console.clusters.server_control import ServerControl
@@ -20,7 +20,6 @@ from dba_console.clusters.steps.step import (
     CutoverStep,
     StepSettings,
     TimedSettings,
-    load_cutover,
     printed_line,
     remaining_seconds,
 )
@@ -54,16 +53,14 @@ class StopPrimary(CutoverStep):
     Settings: ClassVar[type[Struct]] = StopSettings
     undoable: ClassVar[bool] = True
 
-    def preview(self, settings: StopSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: StopSettings) -> ActionPreview:
         if at.plan.manager is not None:
             return done_by_manager(at.plan.manager, f"its switchover stops {at.plan.old}")
         control = at.control(at.plan.old)
         exact = shlex.join(control.stop_command(settings.timeout_s))
         return ActionPreview(text=f"Stop {at.plan.old}.", exact=exact, done=_is_down(at))
 
-    def do(self, settings: StopSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: StopSettings, control: Control) -> ActionResult:
         control.report_progress(f"stopping {at.plan.old}")
         server = at.control(at.plan.old)
         server.should_stop_waiting = control.stop_requested
@@ -88,23 +85,19 @@ class StopPrimary(CutoverStep):
             text = f"{at.plan.old} is not shut down: its stop command ended with exit code {ended.code}"
         return ActionResult(state="failed", text="; ".join([text, *printed_line(ended)]), undo={})
 
-    def settle(self, settings: StopSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        at = load_cutover(settings, context)
+    def find_outcome(self, at: Cutover, settings: StopSettings) -> ActionResult:
         if _is_down(at):
             return ActionResult(state="ok", text=f"{at.plan.old} is shut down", undo={})
         return self.retry_result(
             f"{at.plan.old} is not shut down: pg_control says {at.control(at.plan.old).control_file().state}"
         )
 
-    def undo(
-        self, settings: StopSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        at = load_cutover(settings, context)
+    def revert(self, at: Cutover, settings: StopSettings, control: Control) -> ActionResult:
         server = at.control(at.plan.old)
         why, starts = "", 0
         if server.running():
             _end_archiving(server)
-        for left in remaining_seconds(context, settings.timeout_s):
+        for left in remaining_seconds(at.context, settings.timeout_s):
             if not server.running():  # a server that is stopping ends first
                 starts += 1
                 ended = server.start(left)
@@ -188,16 +181,16 @@ class CheckPositions(CutoverStep):
         "primary later, the new one is compared with the current end of its WAL, without writes."
     )
     Settings: ClassVar[type[Struct]] = TimedSettings
+    safe_to_repeat: ClassVar[str] = "it only reads: repeating it is safe"
 
-    def preview(self, settings: TimedSettings, context: ActionContext) -> ActionPreview:
-        plan = load_cutover(settings, context).plan
+    def show(self, at: Cutover, settings: TimedSettings) -> ActionPreview:
+        plan = at.plan
         exact = "pg_control; pg_last_wal_replay_lsn()"
         if plan.manager is not None:
             exact = "pg_current_wal_flush_lsn(); pg_last_wal_replay_lsn()"
         return ActionPreview(text=f"Check that {plan.to} has all WAL of {plan.old}.", exact=exact)
 
-    def do(self, settings: TimedSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
         if at.plan.manager is not None:
             return check_received_while_held(at, settings.timeout_s, control)
         found = at.control(at.plan.old).control_file()
@@ -209,10 +202,10 @@ class CheckPositions(CutoverStep):
         with at.connect(at.plan.to) as (connection, now):
             if now.role != "standby":
                 return ActionResult(state="failed", text=f"{at.plan.to} is already a {now.role}")
-            for _left in remaining_seconds(context, settings.timeout_s):
+            for _left in remaining_seconds(at.context, settings.timeout_s):
                 [row] = connection.rows(_POSITIONS)
                 if _is_past(row["received"], shutdown_lsn) and _is_past(row["replayed"], shutdown_lsn):
-                    save_plan(context, replace(at.plan, shutdown_lsn=shutdown_lsn))
+                    save_plan(at.context, replace(at.plan, shutdown_lsn=shutdown_lsn))
                     return ActionResult(
                         state="ok",
                         text=f"{at.plan.old} was shut down at {shutdown_lsn}; {at.plan.to} has received "
@@ -223,9 +216,6 @@ class CheckPositions(CutoverStep):
                 if row["paused"] or control.wait(POLL_S):
                     break
         return ActionResult(state="failed", text=_missing_wal_text(at, shutdown_lsn, row))
-
-    def settle(self, settings: TimedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("it only reads: repeating it is safe")
 
 
 def _is_past(lsn: str | None, target_lsn: str) -> bool:
@@ -261,28 +251,21 @@ class FenceOldPrimary(CutoverStep):
         "it, it starts as a standby."
     )
     undoable: ClassVar[bool] = True
+    safe_to_repeat: ClassVar[str] = "writing it again is safe"
 
-    def preview(self, settings: StepSettings, context: ActionContext) -> ActionPreview:
-        at = load_cutover(settings, context)
+    def show(self, at: Cutover, settings: StepSettings) -> ActionPreview:
         if at.plan.manager is not None:
             return done_by_manager(at.plan.manager, f"it prevents {at.plan.old} from becoming a second primary")
         directory = at.plan.nodes[at.plan.old].data_directory
         return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=f"{directory}/standby.signal")
 
-    def do(self, settings: StepSettings, context: ActionContext, control: Control) -> ActionResult:
-        at = load_cutover(settings, context)
+    def do(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
         server = at.control(at.plan.old)
         if server.running():
             return ActionResult(state="failed", text=f"{at.plan.old} is running: it was started again")
         server.fence()
         return ActionResult(state="ok", text=f"{at.plan.old} can only start as a standby", undo={})
 
-    def settle(self, settings: StepSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
-        return self.retry_result("writing it again is safe")
-
-    def undo(
-        self, settings: StepSettings, data: Mapping[str, Any], context: ActionContext, control: Control
-    ) -> ActionResult:
-        at = load_cutover(settings, context)
+    def revert(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
         at.control(at.plan.old).undo_standby()
         return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")
