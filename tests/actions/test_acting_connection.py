@@ -52,6 +52,7 @@ def test_a_look_names_its_columns_without_rows_and_gives_no_more_rows_than_wante
     some = link.query("select * from generate_series(1, 50) as n", limit=3)
     assert (some.count, some.cut) == (3, True)
     assert not link.query("select * from generate_series(1, 3) as n", limit=3).cut
+    assert len(link.rows("select * from generate_series(1, 10001)", limit=None)) == 10_001
     assert link.query("show server_version_num").count == 1
 
 

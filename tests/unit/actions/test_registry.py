@@ -37,6 +37,15 @@ def test_a_slip_of_the_pen_is_named() -> None:
         parse_settings("drop-slot", {"slot": 7})
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"settings": {"work_mem": "1MB"}, "parameter": "work_mem"}, {"settings": {"work_mem": "1MB"}, "reset": True}],
+)
+def test_parameters_are_given_as_a_table_or_one_by_its_name(settings: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=r"set either settings or parameter|need parameter"):
+        parse_settings("set-parameters", settings)
+
+
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "actions.md"
 
 
