@@ -119,7 +119,6 @@ class ObjectProgress:
         total: float | None = None,
         unit: str | None = None,
         pid: int | None = None,
-        rate: float | None = None,
         *,
         since_us: int | None = None,
         measured: bool = False,
@@ -135,7 +134,7 @@ class ObjectProgress:
         item.done = done if done is not None else item.done
         item.total = total if total is not None else item.total
         item.unit, item.pid = unit or item.unit, pid if pid is not None else item.pid
-        item.rate, item.observed_us, item.measured, item.note = rate, wall_us, measured, note
+        item.observed_us, item.measured, item.note = wall_us, measured, note
         return item
 
     def observe_finished(

@@ -32,8 +32,6 @@ class DumpObject(Struct, kw_only=True, gc=False):
     """Of total, in unit: bytes, rows or blocks, as last observed."""
     total: float | None = None
     unit: str | None = None
-    rate: float | None = None
-    """Units per second."""
     pid: int | None = None
     measured: bool = False
     """`done` was measured on the file, not estimated."""
@@ -161,7 +159,7 @@ class DumpObjects:
         if item.state != "running":
             return
         del self.running[item.entry.dump_id]
-        item.state, item.ended_us, item.rate = state, at_us, None
+        item.state, item.ended_us = state, at_us
         self.changed[item.entry.dump_id] = item
         if state != "done":
             self.failed[item.entry.dump_id] = item

@@ -285,7 +285,7 @@ class DumpProgress:
         self.ledger = self._ledger(None)
         self.object_list = ObjectList(program)
         self.message_feed = MessageFeed()
-        self.active_objects: dict[int, ObjectActivity] = {}
+        self.active_objects: dict[int, DumpObject] = {}
         """Of the latest scan, by dump id."""
         self.done_last: deque[int] = deque(maxlen=LAST_DONE)
         """The last finished objects."""
@@ -337,7 +337,7 @@ class DumpProgress:
     def sources(self) -> tuple[str, ...]:
         """The sources of its progress."""
         found = [self.object_list.source, self.message_feed.source]
-        if any(active.unit is not None and not active.measured for active in self.active_objects.values()):
+        if any(item.unit is not None and not item.measured for item in self.active_objects.values()):
             found.append("pg_stat_progress_copy")
         if self.growth is not None and self.growth.exists:
             found.append("growth of its output")
@@ -368,7 +368,7 @@ class DumpProgress:
     def _observe_sessions(self, observed: ObservedProgram) -> None:
         now_us = observed.request.wall_us
         job = JobActivity(observed.rows, observed.operations, observed.matched.worker, observed.flow.inputs)
-        found: dict[int, ObjectActivity] = {}
+        found: dict[int, DumpObject] = {}
         for active in find_active_objects(job, self.object_list.index):
             key = _ledger_key(active, planned=self.object_list.plan is not None)
             if key is None:
@@ -376,10 +376,10 @@ class DumpProgress:
             since_us = active.started_us if active.started_us is not None and active.started_us <= now_us else None
             item = self.ledger.observe_running(
                 key, now_us, active.done, active.total, active.unit, active.pid, since_us=since_us,
-                measured=active.measured,
+                measured=active.measured, note=active.note,
             )  # fmt: skip
             if item is not None and item.state == "running":
-                found[item.entry.dump_id] = active
+                found[item.entry.dump_id] = item
         if not self.message_feed.reports_ends:
             for dump_id in self.active_objects.keys() - found.keys():
                 self._mark_done(dump_id, now_us)
@@ -388,16 +388,16 @@ class DumpProgress:
             self._finish_dependencies(found)
             self._finish_earlier_entries(found)
 
-    def _finish_dependencies(self, found: dict[int, ObjectActivity]) -> None:
+    def _finish_dependencies(self, found: dict[int, DumpObject]) -> None:
         """Mark the dependencies of a running index or key as done."""
         if self.message_feed.is_complete or self._program.kind not in RESTORES:
             return
-        for active in found.values():
-            for need in () if active.entry is None else active.entry.needs:
+        for item in found.values():
+            for need in item.entry.needs:
                 if need not in found:
                     self._mark_done(need, None)
 
-    def _finish_earlier_entries(self, found: dict[int, ObjectActivity]) -> None:
+    def _finish_earlier_entries(self, found: dict[int, DumpObject]) -> None:
         """Mark the schema as done once data is running; with one job also all entries before the running object."""
         index = self.object_list.index
         if index is None or self.message_feed.is_complete or not found:

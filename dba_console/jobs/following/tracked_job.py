@@ -30,7 +30,6 @@ from dba_console.jobs.following.job_estimate import (
     estimate_dump_bytes,
     read_disk_space,
 )
-from dba_console.jobs.following.object_activity import ObjectActivity
 from dba_console.jobs.following.pipeline import DataFlow
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram, program_key
@@ -118,35 +117,19 @@ def _phase(one: PhaseForecast, measured: bool, planned: bool) -> PhaseNow:
 
 
 def objects_now(
-    ledger: ObjectProgress,
-    activities: Mapping[int, ObjectActivity],
-    waiting: LargestWaiting | None,
-    done: Iterable[int],
-    now_us: int,
+    ledger: ObjectProgress, waiting: LargestWaiting | None, done: Iterable[int], now_us: int
 ) -> tuple[ObjectNow, ...]:
     """Return the objects to show, at most OBJECTS_LISTED."""
+    return tuple(islice((_object(item, now_us) for item in _shown(ledger, waiting, done)), OBJECTS_LISTED))
+
+
+def _shown(ledger: ObjectProgress, waiting: LargestWaiting | None, done: Iterable[int]) -> Iterator[DumpObject]:
     items = ledger.objects()
-    return tuple(islice(_object_rows(ledger, items, activities, waiting, done, now_us), OBJECTS_LISTED))
-
-
-def _object_rows(
-    ledger: ObjectProgress,
-    items: Mapping[int, DumpObject],
-    activities: Mapping[int, ObjectActivity],
-    waiting: LargestWaiting | None,
-    done: Iterable[int],
-    now_us: int,
-) -> Iterator[ObjectNow]:
-    running = sorted(ledger.running_objects, key=lambda item: -(item.entry.weight or 0.0))
-    for item in running:
-        yield _object(item, activities.get(item.entry.dump_id), now_us)
-    for item in ledger.failed_objects[-MAX_FAILED_ROWS:]:
-        yield _object(item, None, now_us)
-    for entry in () if waiting is None else waiting.largest(items):
-        yield _object(items[entry.dump_id], None, now_us)
-    for dump_id in islice(reversed(tuple(done)), MAX_DONE_ROWS):
-        if (ended := items.get(dump_id)) is not None and ended.state == "done":
-            yield _object(ended, None, now_us)
+    yield from sorted(ledger.running_objects, key=lambda item: -(item.entry.weight or 0.0))
+    yield from ledger.failed_objects[-MAX_FAILED_ROWS:]
+    yield from (items[entry.dump_id] for entry in ([] if waiting is None else waiting.largest(items)))
+    last = (items.get(dump_id) for dump_id in islice(reversed(tuple(done)), MAX_DONE_ROWS))
+    yield from (item for item in last if item is not None and item.state == "done")
 
 
 def chain_now(links: Iterable[CriticalObject]) -> tuple[str, ...]:
@@ -166,15 +149,16 @@ def name_of(entry: DumpEntry) -> str:
     return clean(f"{entry.schema}.{entry.tag}" if entry.schema else entry.tag)[:NAME_LENGTH]
 
 
-def _object(item: DumpObject, activity: ObjectActivity | None, now_us: int) -> ObjectNow:
+def _object(item: DumpObject, now_us: int) -> ObjectNow:
     entry, running = item.entry, item.state == "running"
     elapsed_s = item.seconds
     if running and item.started_us is not None:
         elapsed_s = max(0.0, (now_us - item.started_us) / 1e6)
     share = item.share if running else None
     pct = 100.0 if item.state == "done" else None if share is None else min(MAX_RUNNING_PCT, 100.0 * share)
-    measured = item.state == "done" or (activity is not None and activity.measured)
-    note = clean(item.error) if item.error is not None else None if activity is None else activity.note
+    observed_now = running and item.observed_us == now_us
+    measured = item.state == "done" or (observed_now and item.measured)
+    note = clean(item.error) if item.error is not None else item.note if observed_now else None
     return ObjectNow(
         name=name_of(entry), what=entry.desc, phase=entry.phase,
         state=item.state if item.state != "unknown" else "failed", weight=entry.weight,
@@ -333,7 +317,7 @@ class TrackedJob:
             phase=self._phase(observed, progress),
             phases=phases_now(estimate.phases, measured=job.kind == "pg_restore", planned=planned),
             objects=objects_now(
-                progress.ledger, progress.active_objects, self._waiting, progress.done_last, observed.request.wall_us
+                progress.ledger, self._waiting, progress.done_last, observed.request.wall_us
             ),
             counts=progress.ledger.counts(),
             pct=estimate.pct,

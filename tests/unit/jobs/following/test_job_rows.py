@@ -23,7 +23,7 @@ def test_running_ones_stand_before_failed_waiting_and_done_ones() -> None:
     ledger.observe_running(31, NOW_US - 9 * SECOND, 10.0, 100.0, "bytes", 77, since_us=NOW_US - 9 * SECOND)
     ledger.observe_running(41, NOW_US, since_us=NOW_US)
     ledger.observe_finished(41, NOW_US, failed="could not extend file")
-    told = objects_now(ledger, {}, LargestWaiting(plan), [21], NOW_US)
+    told = objects_now(ledger, LargestWaiting(plan), [21], NOW_US)
     assert [one.state for one in told] == ["running", "failed", *["waiting"] * MAX_WAITING_ROWS, "done"]
     first, failed, largest = told[:3]
     assert (first.name, first.what, first.pid, first.pct, first.elapsed_s) == ("public.t3", "TABLE DATA", 77, 10.0, 9.0)
@@ -36,7 +36,7 @@ def test_no_more_objects_are_told_than_a_sample_bears() -> None:
     ledger = ObjectProgress(plan, "pg_restore", 400)
     for n in range(1, 301):
         ledger.observe_running(10 * n + 1, NOW_US)
-    assert len(objects_now(ledger, {}, LargestWaiting(plan), [], NOW_US)) == OBJECTS_LISTED
+    assert len(objects_now(ledger, LargestWaiting(plan), [], NOW_US)) == OBJECTS_LISTED
     assert ledger.counts()[0] == 300
 
 
@@ -75,6 +75,6 @@ def test_what_is_done_last_is_bounded_and_a_share_is_never_whole() -> None:
     plan = restore_plan(3)
     ledger = ObjectProgress(plan, "pg_restore", 1)
     ledger.observe_running(11, NOW_US, 100.0, 100.0, "bytes", since_us=NOW_US - SECOND)
-    (running, *_) = objects_now(ledger, {}, None, deque(), NOW_US)
+    (running, *_) = objects_now(ledger, None, deque(), NOW_US)
     assert (running.pct, running.grade) == (99.0, "estimated")
     assert (forecast(ledger, NOW_US, state=ForecastState()).pct or 0) < 100
