@@ -21,7 +21,7 @@ from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectKey, ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject
 from dba_console.jobs.archives.program_messages import final_error, is_english
-from dba_console.jobs.following.object_activity import JobActivity, ObjectActivity, find_active_objects
+from dba_console.jobs.following.object_activity import ObjectActivity, find_active_objects
 from dba_console.jobs.following.object_list import ObjectList
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram
@@ -367,9 +367,9 @@ class DumpProgress:
 
     def _observe_sessions(self, observed: ObservedProgram) -> None:
         now_us = observed.request.wall_us
-        job = JobActivity(observed.rows, observed.operations, observed.matched.worker, observed.flow.inputs)
         found: dict[int, DumpObject] = {}
-        for active in find_active_objects(job, self.object_list.index):
+        worker, readings = observed.matched.worker, observed.flow.inputs
+        for active in find_active_objects(observed.rows, observed.operations, worker, readings, self.object_list.index):
             key = _ledger_key(active, planned=self.object_list.plan is not None)
             if key is None:
                 continue

@@ -75,31 +75,27 @@ class PlanIndex:
         return self._files.get(name)
 
 
-class JobActivity(NamedTuple):
-    """The observed sessions and files of one job."""
-
-    rows: list[Activity]
-    operations: Mapping[int, Operation]
-    """Session -> its row in a progress view."""
-    worker: Mapping[int, int]
-    """Session -> its client process."""
-    readings: Iterable[InputFile] = ()
-
-
-def find_active_objects(job: JobActivity, index: PlanIndex | None) -> list[ObjectActivity]:
-    """Return all objects that the sessions work on."""
-    of_process = {one.pid: one for one in job.readings}
+def find_active_objects(
+    rows: Iterable[Activity],
+    operations: Mapping[int, Operation],
+    worker: Mapping[int, int],
+    readings: Iterable[InputFile],
+    index: PlanIndex | None,
+) -> list[ObjectActivity]:
+    """Return all objects that the sessions `rows` work on. `operations`: session to its row in a progress view;
+    `worker`: session to its client process; `readings`: the files these processes read."""
+    of_process = {one.pid: one for one in readings}
     found = []
-    for row in job.rows:
+    for row in rows:
         if row.state not in ACTIVE:
             continue
         named = read_statement(row.query)
-        reading = of_process.get(job.worker.get(row.pid, 0))
+        reading = of_process.get(worker.get(row.pid, 0))
         entry = None if index is None else _entry(named, reading, index)
         if named is None and entry is not None:
             named = DumpStatement(desc=entry.desc, phase=entry.phase, schema=entry.schema, tag=entry.tag)
         if named is not None:
-            found.append(_object_activity(named, entry, row, reading, job.operations.get(row.pid)))
+            found.append(_object_activity(named, entry, row, reading, operations.get(row.pid)))
     return found
 
 

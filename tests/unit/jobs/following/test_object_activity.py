@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.jobs.archives.dump_plan import DumpPlan
-from dba_console.jobs.following.object_activity import JobActivity, ObjectActivity, PlanIndex, find_active_objects
+from dba_console.jobs.following.object_activity import ObjectActivity, PlanIndex, find_active_objects
 from dba_console.jobs.following.pipeline import InputFile
 from dba_console.watch.samples.postgres import Activity, Operation
 from tests.build import NOW_US
@@ -34,7 +34,7 @@ def seen(
     operations: dict[int, Operation] | None = None,
     readings: tuple[InputFile, ...] = (),
 ) -> list[ObjectActivity]:
-    return find_active_objects(JobActivity(list(rows), operations or {}, {7: 812}, readings), index)
+    return find_active_objects(rows, operations or {}, {7: 812}, readings, index)
 
 
 def test_a_table_that_is_loaded_is_as_far_as_its_file_is_read() -> None:
