@@ -35,8 +35,8 @@ def test_a_dump_compressed_by_a_pipe_is_followed_to_its_file(ground: Ground) -> 
         flow = flow_of(ground, "pg_dump")
         (written,) = flow.outputs
         assert written.path == str(ground.directory / "out of pipe.gz")
-        assert written.program == "gzip" and flow.through == (f"gzip (process {written.pid})",)
-        assert flow.unknown == () and flow.sink_pid is None
+        assert written.program == "gzip" and flow.through == [f"gzip (process {written.pid})"]
+        assert flow.unknown == [] and flow.sink_pid is None
 
 
 def test_a_dump_into_a_file_named_by_the_shell_is_followed_too(ground: Ground) -> None:
@@ -57,7 +57,7 @@ def test_a_dump_into_a_named_pipe_is_followed_to_the_file_at_its_other_end(groun
     with ground.held(f"cat drain > drained & {quoted(*ground.dump('-f', 'drain'))}; ended=$?; wait; exit $ended", 1):
         flow = flow_of(ground, "pg_dump")
         assert [(one.path, one.program) for one in flow.outputs] == [(str(ground.directory / "drained"), "cat")]
-        assert flow.unknown == ()
+        assert flow.unknown == []
     assert b"\n-- PostgreSQL database dump complete\n" in (ground.directory / "drained").read_bytes()
 
 
@@ -73,7 +73,7 @@ def test_each_worker_of_a_restore_has_its_table_file_and_session(ground: Ground)
         assert all(0 < one.pos < one.size for one in flow.inputs)
         ids = {dump_id_of(one.path) for one in flow.inputs}
         assert len(ids) == 2 and None not in ids
-        assert flow.outputs == () and flow.unknown == ()
+        assert flow.outputs == [] and flow.unknown == []
     assert restored(ground, target)
 
 
@@ -84,7 +84,7 @@ def test_what_psql_restores_from_a_compressed_file_is_as_far_as_that_file_was_re
         (reading,) = flow.inputs
         assert reading.path == str(ground.directory / "p.sql.gz")
         assert 0 < reading.bytes_read < reading.total == os.path.getsize(ground.directory / "p.sql.gz")
-        assert flow.source_pid is None and flow.unknown == ()
+        assert flow.source_pid is None and flow.unknown == []
     assert restored(ground, target)
 
 
@@ -130,7 +130,7 @@ def test_a_stranger_at_the_other_end_of_a_pipe_is_found_in_the_second_look(groun
     with ground.held(f"setsid -f timeout 300 bash -c 'exec cat p.sql > far'; exec {restore}", 1, target):
         pipelines, found = Pipelines(), program(ground, "psql")
         first, second = (pipelines.read_flows([found])[found.pid] for _ in range(2))
-        assert (first.inputs, first.unknown) == ((), ())
+        assert (first.inputs, first.unknown) == ([], [])
         assert [one.path for one in second.inputs] == [str(ground.directory / "p.sql")]
     assert restored(ground, target)
 
@@ -143,7 +143,7 @@ def test_a_dump_poured_into_a_restore_is_told_on_both_sides(ground: Ground) -> N
         flows = Pipelines().read_flows([dump, restore])
         assert flows[dump.pid].sink_pid == restore.pid
         assert flows[restore.pid].source_pid == dump.pid
-        assert flows[restore.pid].unknown == () and flows[dump.pid].unknown == ()
+        assert flows[restore.pid].unknown == [] and flows[dump.pid].unknown == []
     assert restored(ground, target)
 
 
@@ -165,7 +165,7 @@ def test_when_the_pipe_has_run_dry_all_of_its_file_has_been_read(ground: Ground)
         wait_until(lambda: job.waiting() == 1, LIMIT_S, what="the last statement")
         flow = pipelines.read_flows([found])[found.pid]
         assert [one.bytes_read for one in flow.inputs] == [whole.stat().st_size]
-        assert flow.unknown == ()
+        assert flow.unknown == []
     assert restored(ground, target)
 
 

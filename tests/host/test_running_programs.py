@@ -39,7 +39,7 @@ def test_a_parallel_dump_is_one_program_with_its_workers_sessions_and_files(grou
         flow = read_flow(found)
         assert {one.pid for one in flow.outputs} == set(found.workers)
         assert {Path(one.path).parent for one in flow.outputs} == {ground.directory / "under way"}
-        assert flow.inputs == () and flow.unknown == ()
+        assert flow.inputs == [] and flow.unknown == []
 
 
 def test_a_password_among_the_arguments_reaches_no_record(ground: Ground) -> None:

@@ -63,20 +63,27 @@ class OutputFile:
     deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DataFlow:
-    """The input and output of a program."""
+    """The input and output of a program in one scan."""
 
-    inputs: tuple[InputFile, ...] = ()
-    outputs: tuple[OutputFile, ...] = ()
-    through: tuple[str, ...] = ()
+    inputs: list[InputFile] = field(default_factory=list)
+    outputs: list[OutputFile] = field(default_factory=list)
+    through: list[str] = field(default_factory=list)
     """Programs in between, as text: `gzip (process 812)`."""
     source_pid: int | None = None
     """pid of a dump whose output it reads."""
     sink_pid: int | None = None
     """pid of a restore that reads its output."""
-    unknown: tuple[str, ...] = ()
+    unknown: list[str] = field(default_factory=list)
     """What is unknown and why, in sentences."""
+    pipes: set[str] = field(default_factory=set)
+    """The pipes in between."""
+
+    def add(self, writing: OutputFile) -> None:
+        """Add an output file once, even with several descriptors (pg_dump duplicates its standard output)."""
+        if all((one.path, one.pid) != (writing.path, writing.pid) for one in self.outputs):
+            self.outputs.append(writing)
 
 
 __all__ = ["DataFlow", "InputFile", "OutputFile", "Pipelines", "read_flow"]
@@ -91,24 +98,6 @@ _CONCATENATING = frozenset(
 )  # fmt: skip
 """Programs that read all files in their arguments, one after the other."""
 _OVER_THE_NETWORK = frozenset(("ssh", "scp", "sftp", "curl", "wget", "aws", "gsutil", "rclone", "nc", "socat", "mc"))
-
-
-@dataclass(slots=True)
-class _FlowBuilder:
-    """Collects the parts of a DataFlow."""
-
-    inputs: list[InputFile] = field(default_factory=list)
-    outputs: list[OutputFile] = field(default_factory=list)
-    through: list[str] = field(default_factory=list)
-    source_pid: int | None = None
-    sink_pid: int | None = None
-    unknown: list[str] = field(default_factory=list)
-    pipes: set[str] = field(default_factory=set)
-
-    def add(self, writing: OutputFile) -> None:
-        """Add an output file once, even with several descriptors (pg_dump duplicates its standard output)."""
-        if all((one.path, one.pid) != (writing.path, writing.pid) for one in self.outputs):
-            self.outputs.append(writing)
 
 
 class Pipelines:
@@ -135,17 +124,15 @@ class Pipelines:
                 found.inputs = [_fully_read(one) for one in self._last.get(key, ()) if one.pid not in program.pids]
             if found.inputs:
                 last[key] = tuple(found.inputs)
-            flows[program.pid] = DataFlow(
-                tuple(found.inputs), tuple(found.outputs), tuple(dict.fromkeys(found.through)),
-                found.source_pid, found.sink_pid, tuple(dict.fromkeys(found.unknown)),
-            )  # fmt: skip
+            found.through, found.unknown = list(dict.fromkeys(found.through)), list(dict.fromkeys(found.unknown))
+            flows[program.pid] = found
         self._ends.keep_only(pipes)
         self._pipes_with_writer &= pipes
         self._last = last
         return flows
 
-    def _flow(self, program: RunningProgram) -> _FlowBuilder:
-        found = _FlowBuilder()
+    def _flow(self, program: RunningProgram) -> DataFlow:
+        found = DataFlow()
         for pid in program.pids:
             try:
                 links = read_links(self._proc, pid)
@@ -163,7 +150,7 @@ class Pipelines:
                 self._outputs(program, pid, links, found)
         return found
 
-    def _inputs(self, program: RunningProgram, pid: int, links: list[DescriptorLink], found: _FlowBuilder) -> None:
+    def _inputs(self, program: RunningProgram, pid: int, links: list[DescriptorLink], found: DataFlow) -> None:
         """Find the files a restore reads itself, or through a pipe."""
         named = program.arguments.input is not None
         files = [one for link in links if (one := read_open_file(self._proc, pid, link)) is not None and _is_input(one)]
@@ -179,7 +166,7 @@ class Pipelines:
             elif link.fd == 0 and not named and link.socket is not None:
                 found.unknown.append(f"{program.kind} reads from a socket: the size of its input is unknown")
 
-    def _follow_upstream(self, key: str, owner: int, found: _FlowBuilder, deepest: int) -> None:
+    def _follow_upstream(self, key: str, owner: int, found: DataFlow, deepest: int) -> None:
         found.pipes.add(key)
         holders = self._ends.find_holders(key, writing=True, owner=owner)
         if holders:
@@ -193,7 +180,7 @@ class Pipelines:
             names = ", ".join(clean(process_text(self._proc, pid)) for pid in holders)
             found.unknown.append(f"{names} does not read from a file: the size of the input is unknown")
 
-    def _read_writer(self, pid: int, found: _FlowBuilder, deepest: int) -> bool:
+    def _read_writer(self, pid: int, found: DataFlow, deepest: int) -> bool:
         """Follow the input of a process that writes to the pipe; return whether its source was determined."""
         stat = read_stat(self._proc, pid)
         if stat is None:
@@ -220,7 +207,7 @@ class Pipelines:
         found.through.pop()
         return False
 
-    def _links(self, pid: int, command: str, found: _FlowBuilder, network: str) -> list[DescriptorLink] | None:
+    def _links(self, pid: int, command: str, found: DataFlow, network: str) -> list[DescriptorLink] | None:
         """Return the descriptors of the process at the other end of a pipe; None with a reason in `found` if not
         readable or useless."""
         name = found.through[-1]
@@ -243,7 +230,7 @@ class Pipelines:
             return reading
         return replace(reading, before=sum(one[2] for one in sizes[:at]), total=sum(one[2] for one in sizes))
 
-    def _outputs(self, program: RunningProgram, pid: int, links: list[DescriptorLink], found: _FlowBuilder) -> None:
+    def _outputs(self, program: RunningProgram, pid: int, links: list[DescriptorLink], found: DataFlow) -> None:
         named = program.arguments.output not in (None, "-")
         log = _target(links, 2)
         for link in links:
@@ -257,7 +244,7 @@ class Pipelines:
             self._follow_output(program, links, named, found)
 
     def _follow_output(
-        self, program: RunningProgram, links: list[DescriptorLink], named: bool, found: _FlowBuilder
+        self, program: RunningProgram, links: list[DescriptorLink], named: bool, found: DataFlow
     ) -> None:
         """Follow the pipe it writes to: a FIFO given by name, else its standard output."""
         for link in links:
@@ -267,7 +254,7 @@ class Pipelines:
             elif link.fd == 1 and not named and link.socket is not None:
                 found.unknown.append(f"{program.kind} writes to a socket: its destination is unknown")
 
-    def _follow_downstream(self, key: str, owner: int, found: _FlowBuilder, deepest: int) -> None:
+    def _follow_downstream(self, key: str, owner: int, found: DataFlow, deepest: int) -> None:
         found.pipes.add(key)
         holders = self._ends.find_holders(key, writing=False, owner=owner)
         if holders == ():
@@ -276,7 +263,7 @@ class Pipelines:
             if self._read_reader(pid, found, deepest):
                 return
 
-    def _read_reader(self, pid: int, found: _FlowBuilder, deepest: int) -> bool:
+    def _read_reader(self, pid: int, found: DataFlow, deepest: int) -> bool:
         stat = read_stat(self._proc, pid)
         if stat is None:
             return False
