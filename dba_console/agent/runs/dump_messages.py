@@ -124,7 +124,7 @@ class DumpMessages:
         while lines := log.read():
             for line in lines:
                 if line.whole and line.stream != "k":
-                    progress.add_line(line.wall_us, line.text, "stderr" if line.stream == "e" else "stdout")
+                    progress.add_line(line.wall_us, line.text)
         return progress, log.dropped_lines
 
 

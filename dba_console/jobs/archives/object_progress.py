@@ -105,7 +105,7 @@ class ObjectProgress:
             sum(one.failed for one in sums),
         )
 
-    def add_line(self, wall_us: int, text: str, stream: str = "stderr") -> None:
+    def add_line(self, wall_us: int, text: str) -> None:
         """Add a line the program wrote, with the time it arrived."""
         self._note_start(wall_us)
         for message in read_lines(text):

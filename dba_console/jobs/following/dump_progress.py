@@ -25,7 +25,8 @@ from dba_console.jobs.following.object_activity import ObjectActivity, find_acti
 from dba_console.jobs.following.object_list import ObjectList
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram
-from dba_console.jobs.following.stderr_reader import MessageLine, NewMessages
+from dba_console.jobs.following.stderr_reader import NewMessages
+from dba_console.keeper.log_reader import StampedLine
 from dba_console.watch.probes.host.kernel_files import printable
 
 # The messages of pg_dump and pg_restore for the object progress: their source, or why they cannot be read.
@@ -42,7 +43,7 @@ class MessageFeed:
         self.unknown: str | None = None
         self.run: str | None = None
         self._english: bool | None = None
-        self._held: deque[MessageLine] = deque(maxlen=HELD_LINES)
+        self._held: deque[StampedLine] = deque(maxlen=HELD_LINES)
         self._dropped = 0
         self._begun = False
         self._from_start = False
@@ -80,7 +81,7 @@ class MessageFeed:
         """Apply the buffered messages."""
         before = ledger.counts()
         for line in self._held:
-            ledger.add_line(line.wall_us, line.text, line.stream)
+            ledger.add_line(line.wall_us, line.text)
             if not self._english:
                 known = is_english(line.text)
                 self._english = self._english if known is None else known
@@ -107,18 +108,25 @@ FINISHED_AFTER_US = 10_000_000
 _DATA = re.compile(r"(\d+)\.dat(?:\.(?:gz|lz4|zst))?")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DataFile:
-    """A data file of a directory dump."""
+    """A file of a directory dump, followed while it grows."""
 
-    dump_id: int
     name: str
-    size: int
-    """Bytes so far."""
     found_us: int | None
     """Host wall time of the scan that first found it; None if it existed at the first scan."""
-    changed_us: int
+    scans: int = 0
+    size: int = 0
+    """Bytes so far."""
+    allocated: int = 0
+    changed_us: int = 0
     """Host wall time of its last write; for a finished file its end."""
+
+    @property
+    def dump_id(self) -> int:
+        """The id of its object; -1 if it is no data file."""
+        number = dump_id_of(self.name)
+        return -1 if number is None else number
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +148,6 @@ class OutputGrowth:
     note: str | None = None
 
 
-@dataclass(slots=True)
-class _FollowedFile:
-    name: str
-    found_us: int | None
-    scans: int = 0
-    size: int = 0
-    allocated: int = 0
-    changed_us: int = 0
-
-
 class DumpOutput:
     """Measures the output of one dump, scan by scan. Not thread-safe."""
 
@@ -163,8 +161,8 @@ class DumpOutput:
         self._list_again = True
         self._next_us = 0
         self._first = True
-        self._pending: deque[_FollowedFile] = deque()
-        self._growing: dict[str, _FollowedFile] = {}
+        self._pending: deque[DataFile] = deque()
+        self._growing: dict[str, DataFile] = {}
         self._size = self._allocated = 0
         self._too_many = False
 
@@ -190,7 +188,7 @@ class DumpOutput:
         self._measure_files()
         finished = self._take_finished(open_names, jobs)
         note = f"only {MAX_FILES:,} of its files are tracked" if self._too_many else None
-        running = tuple(one for known in self._growing.values() if (one := _data_file(known)) is not None)
+        running = tuple(one for one in self._growing.values() if one.dump_id >= 0)
         return OutputGrowth(
             True, self._size, self._allocated, len(self._names), len(self._pending), finished, running, note
         )  # fmt: skip
@@ -206,7 +204,7 @@ class DumpOutput:
         self._too_many = len(new) > limit
         for name in sorted(new)[:limit]:
             self._names.add(name)
-            self._pending.append(_FollowedFile(name, seen_us))
+            self._pending.append(DataFile(name, seen_us))
         self._list_again = self._clock.wall_us() * 1000 - changed_ns < COARSE_NS
         self._listed_ns, self._first = changed_ns, False
         self._next_us = now_us + (self._clock.mono_us() - now_us) * LISTING_TIME_SHARE
@@ -218,7 +216,7 @@ class DumpOutput:
         for _ in range(min(len(self._pending), STATS)):
             self._measure_file(self._pending.popleft())
 
-    def _measure_file(self, known: _FollowedFile) -> None:
+    def _measure_file(self, known: DataFile) -> None:
         try:
             at = os.lstat(f"{self._local_path}/{known.name}")
         except OSError:
@@ -248,17 +246,12 @@ class DumpOutput:
             ]
         for known in done:
             del self._growing[known.name]
-        return tuple(one for known in done if (one := _data_file(known)) is not None)
+        return tuple(one for one in done if one.dump_id >= 0)
 
-    def _unchanged_files(self, jobs: int) -> list[_FollowedFile]:
+    def _unchanged_files(self, jobs: int) -> list[DataFile]:
         newest_first = sorted(self._growing.values(), key=lambda known: known.changed_us, reverse=True)
         old_us = self._clock.wall_us() - FINISHED_AFTER_US
         return [known for at, known in enumerate(newest_first) if at >= max(1, jobs) and known.changed_us < old_us]
-
-
-def _data_file(known: _FollowedFile) -> DataFile | None:
-    number = dump_id_of(known.name)
-    return None if number is None else DataFile(number, known.name, known.size, known.found_us, known.changed_us)
 
 
 def dump_id_of(name: str) -> int | None:

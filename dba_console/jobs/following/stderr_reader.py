@@ -27,7 +27,7 @@ from dba_console.jobs.following.open_files import (
     read_open_file,
 )
 from dba_console.jobs.following.running_programs import RunningProgram, writes_files
-from dba_console.keeper.log_reader import LogReader
+from dba_console.keeper.log_reader import LogReader, StampedLine
 from dba_console.watch.probes.host.kernel_files import process_text, read_once, read_stat
 
 # A log file written by another program, read incrementally.
@@ -134,20 +134,11 @@ _COPYING = frozenset(("tee",))
 
 
 @dataclass(frozen=True, slots=True)
-class MessageLine:
-    """One line of a program's messages, redacted."""
-
-    wall_us: int
-    text: str
-    stream: str
-    """o or e from a keeper; otherwise e."""
-
-
-@dataclass(frozen=True, slots=True)
 class NewMessages:
     """The messages since the previous scan."""
 
-    lines: tuple[MessageLine, ...] = ()
+    lines: tuple[StampedLine, ...] = ()
+    """Redacted."""
     source: str | None = None
     """Where they were read: `stderr in /var/log/r.log`, `keeper in /…`; None if not readable."""
     run: str | None = None
@@ -329,7 +320,7 @@ class StderrReader:
     def _read_keeper_log(self, kept: _KeeperLog) -> NewMessages:
         lines = kept.tail.read(CHUNK_BYTES)
         lines_read = tuple(
-            MessageLine(line.wall_us, _clean_line(line.text), line.stream)
+            StampedLine(line.wall_us, line.stream, _clean_line(line.text))
             for line in lines
             if line.whole and line.stream != "k"
         )
@@ -344,7 +335,7 @@ class StderrReader:
             return NewMessages(source=source, unknown=f"{clean(file.path)} was rotated: it is another file now")
         now_us = self._clock.wall_us()
         lines_read = tuple(
-            MessageLine(now_us, _clean_line(line.decode("utf-8", "surrogateescape")), "e") for line in got.lines
+            StampedLine(now_us, "e", _clean_line(line.decode("utf-8", "surrogateescape"))) for line in got.lines
         )
         return NewMessages(lines_read, source, None, file.from_start, file.reads == 1, got.dropped)
 

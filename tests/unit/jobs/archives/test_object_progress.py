@@ -29,10 +29,10 @@ MANY = (
 """Two objects begun and the end of the second, as one worker and as two tell it."""
 
 
-def heard(ledger: ObjectProgress, *lines: str, stream: str = "stderr") -> ObjectProgress:
+def heard(ledger: ObjectProgress, *lines: str) -> ObjectProgress:
     """A line each second."""
     for seconds, line in enumerate(lines):
-        ledger.add_line(at(seconds), line, stream)
+        ledger.add_line(at(seconds), line)
     return ledger
 
 
@@ -216,7 +216,6 @@ def test_psql_tells_each_statements_end_and_echoes_what_it_was() -> None:
         "    ADD CONSTRAINT orders_pkey PRIMARY KEY (id);",
         "ALTER TABLE",
         'psql:<stdin>:812: ERROR:  relation "x" already exists',
-        stream="stdout",
     )
     made = [(item.entry.desc, item.entry.tag, item.entry.phase, item.seconds) for item in ledger.objects().values()]
     assert made == [

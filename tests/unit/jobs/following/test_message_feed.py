@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.following.dump_progress import MessageFeed
-from dba_console.jobs.following.stderr_reader import MessageLine, NewMessages
+from dba_console.jobs.following.stderr_reader import NewMessages
+from dba_console.keeper.log_reader import StampedLine
 
 GERMAN = (
     "pg_restore: verbinde mit der Datenbank zur Wiederherstellung",
@@ -15,7 +16,7 @@ GERMAN = (
 
 def heard(*lines: str) -> MessageFeed:
     hearing, ledger = MessageFeed(), ObjectProgress(None, "pg_restore", 2)
-    words = NewMessages(tuple(MessageLine(at, line, "e") for at, line in enumerate(lines)), source="stderr in /x")
+    words = NewMessages(tuple(StampedLine(at, "e", line) for at, line in enumerate(lines)), source="stderr in /x")
     hearing.feed(words, ledger, wait=False)
     return hearing
 
