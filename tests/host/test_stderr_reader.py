@@ -109,7 +109,7 @@ def test_a_command_of_a_run_is_read_from_its_keepers_log_with_its_own_stamps(gro
     script = f"cd {quoted(str(ground.directory))} && {quoted(*ground.dump('-v', '-f', 'kept'))}"
     with session(ground.cluster, dbname="full_one") as holder:
         holder.execute("begin; lock table hold.one in access exclusive mode")
-        keep.at(directory, script, env=environment())
+        keep.at(directory, script, env=environment() | {"PGHOST": "db2"})
         found = wait_until(lambda: _found(ground), LIMIT_S, what="pg_dump under its keeper")
         words = logs.read_new([found])[found.pid]
         assert words.source == f"keeper in {directory}"
@@ -130,9 +130,13 @@ def _belongs_to_it_from_any_address(ground: Ground, found: RunningProgram, logs:
     row = activity(77, "active", application="pg_dump", client="192.0.2.7", database="full_one",
                    backend_start=found.started_us + ahead_us + 50_000)  # fmt: skip
     reading = sessions(row, now_us=found.started_us + ahead_us + 9_000_000)
-    request = ObservationRequest(reading, (), None, "", here=False, wall_us=found.started_us + 9_000_000, mono_us=1)
-    assert SessionMatcher(logs.has_keeper).match(request, [found]).sessions == {program_key(found): [row]}
-    assert SessionMatcher().match(request, [found]).unmatched == [row], "a program of others may be another one"
+    on_db2, on_db3 = (
+        ObservationRequest(reading, (), None, dsn, here=False, wall_us=found.started_us + 9_000_000, mono_us=1)
+        for dsn in ("host=db2", "host=db3")
+    )
+    assert SessionMatcher(logs.has_keeper).match(on_db2, [found]).sessions == {program_key(found): [row]}
+    assert SessionMatcher(logs.has_keeper).match(on_db3, [found]).unmatched == [row], "a run on another server"
+    assert SessionMatcher().match(on_db2, [found]).unmatched == [row], "a program of others may be another one"
 
 
 def _found(ground: Ground) -> RunningProgram | None:

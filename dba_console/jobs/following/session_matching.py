@@ -17,6 +17,7 @@ from dba_console.jobs.following.open_files import DescriptorLink, read_links
 from dba_console.jobs.following.pipeline import DataFlow
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.stderr_reader import NewMessages
+from dba_console.runbooks.command_environment import server_environment
 from dba_console.watch.probes.host.kernel_files import list_pids, process_text, read_once, tcp_connections
 from dba_console.watch.samples.postgres import Activity, Operation
 
@@ -298,6 +299,7 @@ CONNECT_WITHIN_US = 10_000_000
 FULL_SCAN_EVERY = 5
 """Scans after which all sessions are checked: a program may use another application name (PGAPPNAME)."""
 LOCAL = frozenset({"[local]", "127.0.0.1", "::1", "127.0.0.1/32", "::1/128"})
+MAX_ENVIRONMENT = 1 << 20
 _Key = tuple[int, int]
 
 
@@ -325,9 +327,10 @@ class SessionMatcher:
     """Matches sessions with programs, scan by scan. Not thread-safe."""
 
     def __init__(self, has_keeper: Callable[[RunningProgram], bool] = lambda _: False) -> None:
-        """`has_keeper`: whether a keeper runs the program. A program of a run is connected to the run's server, on
-        whatever host that is."""
+        """`has_keeper`: whether a keeper runs the program. A run's command has the server in its environment, whatever
+        host that is on."""
         self._peers, self._has_keeper = SessionProcesses(), has_keeper
+        self._conninfo = ""
         self._ahead_us = 0
         """The server's clock minus ours; only of a server on another host."""
         self._scans = 0
@@ -340,6 +343,7 @@ class SessionMatcher:
         candidates = find_possible_jobs(
             request.sessions.rows, request.operations, application_names(request.sessions.rows)
         )
+        self._conninfo = request.conninfo
         self._ahead_us = 0 if request.here else request.sessions.now_us - request.wall_us
         if request.here and programs:
             self._match_by_connection(rows, candidates, programs, matched)
@@ -384,7 +388,7 @@ class SessionMatcher:
                 one
                 for one in programs
                 if _name_matches(one, row)
-                and (row.client in LOCAL or self._has_keeper(one))
+                and (row.client in LOCAL or self._is_of_run(one))
                 and self._can_own_session(one, row, matched)
             ]
             if len(fitting) == 1:
@@ -392,6 +396,18 @@ class SessionMatcher:
                 matched.by_name.add(key)
                 matched.sessions.setdefault(key, []).append(row)
                 matched.notes.pop(row.pid, None)
+
+    def _is_of_run(self, program: RunningProgram) -> bool:
+        """Check whether a keeper runs the program, for this server."""
+        if not self._has_keeper(program):
+            return False
+        try:
+            variables = read_once(f"/proc/{program.pid}/environ", MAX_ENVIRONMENT).split(b"\0")
+        except OSError:
+            return False
+        given = {name: os.fsdecode(value) for name, _, value in (one.partition(b"=") for one in variables)}
+        wanted = server_environment(self._conninfo)
+        return all(given.get(name.encode()) == wanted.get(name) for name in ("PGHOST", "PGHOSTADDR", "PGPORT"))
 
     def _can_own_session(self, program: RunningProgram, row: Activity, matched: SessionMatch) -> bool:
         known = self._known.get(_identity(row))
