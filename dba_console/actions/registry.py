@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dba_console.actions.action import Action
-from dba_console.core.declarations import InvalidSetting, TableReader
+from dba_console.core.declarations import find_invalid
 from dba_console.core.decoding import convert
 from dba_console.core.errors import UsageError, suggest
 
@@ -80,16 +80,9 @@ def find_action(name: str) -> Action:
     raise UsageError(f"unknown action {name!r}", hint=suggest(name, ACTIONS) or f"actions: {', '.join(ACTIONS)}")
 
 
-def find_invalid_settings(action: Action, values: Mapping[str, Any]) -> list[InvalidSetting]:
-    """Return every problem of the settings of an action."""
-    reader = TableReader(f"action {action.name}", "setting", before=f"action {action.name}: ")
-    reader.read(values, action.Settings)
-    return reader.problems
-
-
 def parse_settings(name: str, values: Mapping[str, Any]) -> Any:
     """Return the settings of an action from the values of a runbook. Raises UsageError that names the invalid one."""
     action = find_action(name)
-    for problem in find_invalid_settings(action, values):
+    for problem in find_invalid(values, action.Settings, f"action {name}", "setting", f"action {name}: "):
         raise UsageError(problem.text, hint=problem.hint or None)
     return convert(dict(values), action.Settings)

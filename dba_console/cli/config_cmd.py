@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -10,8 +11,7 @@ from dba_console.cli.config_file import LoadedConfig, load_config, sessions_dire
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.stdout import put
-from dba_console.core.config import Config
-from dba_console.core.declarations import dotted_key, leaf_settings
+from dba_console.core.declarations import KeyPath, dotted_key
 from dba_console.core.errors import ExitCode
 from dba_console.core.redact import redact
 
@@ -44,22 +44,21 @@ def setting_rows(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
     """Return key, value and origin of every setting, including targets and clusters; passwords are masked."""
     values: dict[str, Any] = msgspec.to_builtins(loaded.config)
     values["recording"]["directory"] = str(sessions_directory(loaded.config))
-    paths = [path for path, _ in leaf_settings(Config)]
-    for name, target in values["targets"].items():
-        paths += [("targets", name, key) for key in target]
-    for name, one in values["clusters"].items():
-        for group in ("nodes", "poolers"):
-            paths += [("clusters", name, group, node, key) for node, of_node in one[group].items() for key in of_node]
-    paths += [("jobs", "windows", name) for name in values["jobs"]["windows"]]
-    rows = []
-    for path in paths:
-        value: Any = values
-        for name in path:
-            value = value[name]
-        rows.append(
-            (dotted_key(path), redact(value) if isinstance(value, str) else value, loaded.origin(dotted_key(path)))
-        )
-    return rows
+    return [(dotted_key(path), _masked(value), loaded.origin(dotted_key(path))) for path, value in _leaves(values)]
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [redact(one) for one in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def _leaves(table: dict[str, Any], at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*at, name))
+        else:
+            yield (*at, name), value
 
 
 def _value_text(value: Any) -> str:

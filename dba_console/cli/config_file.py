@@ -20,7 +20,7 @@ from dba_console.actions.policy import COMMAND_ACT, SQL_ACT
 from dba_console.actions.registry import ACTIONS
 from dba_console.core import paths
 from dba_console.core.config import Config
-from dba_console.core.declarations import InvalidSetting, KeyPath, TableReader, dotted_key, leaf_settings
+from dba_console.core.declarations import InvalidSetting, KeyPath, dotted_key, find_invalid, leaf_settings
 from dba_console.core.decoding import convert
 from dba_console.core.errors import ConfigError, suggest
 from dba_console.core.paths import trust_problem
@@ -133,10 +133,8 @@ def find_problem(values: Mapping[str, Any]) -> InvalidSetting | None:
     >>> find_problem({"agent": {"graze": "1m"}}).text
     "agent has no key 'graze'"
     """
-    reader = TableReader("the configuration")
-    reader.read(values, Config)
-    if reader.problems:
-        return reader.problems[0]
+    for problem in find_invalid(values, Config, "the configuration"):
+        return problem
     thresholds = values.get("findings", {})
     if conflict := find_order_conflict(thresholds):
         return InvalidSetting(("findings", *conflict[0]), conflict[1])

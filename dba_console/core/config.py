@@ -17,21 +17,14 @@ from dba_console.core.errors import UsageError
 from dba_console.core.thresholds import Limits
 from dba_console.core.units import parse_duration
 
-MIN_INTERVAL_S = 0.25
 FOREVER = "forever"
 COMMAND_PLACEHOLDERS = ("cluster", "from", "to")
-"""What an argument of a command of a cutover may name in braces."""
+"""Placeholders in the arguments of a cutover's commands."""
 
 
-def _positive(text: str) -> float:
-    if not (seconds := parse_duration(text)) > 0:
-        raise UsageError(f"{text} must be greater than zero")
-    return seconds
-
-
-def _interval(text: str) -> float:
-    if (seconds := parse_duration(text)) < MIN_INTERVAL_S:
-        raise UsageError(f"{text} is too short", hint="the minimum interval is 250ms, so that monitoring stays cheap")
+def _at_least(minimum: str, text: str) -> float:
+    if (seconds := parse_duration(text)) < parse_duration(minimum):
+        raise UsageError(f"{text} is too short", hint=f"the minimum is {minimum}")
     return seconds
 
 
@@ -68,8 +61,8 @@ def _argument_name(name: str) -> str:
 
 _ARGUMENTS = list_of(Form(noun="a text", read=_argument), "a list of texts")
 _name = partial(Form, noun="a name", read=_argument_name)
-PositiveDuration = Annotated[str, duration(_positive)]
-Interval = Annotated[str, duration(_interval)]
+PositiveDuration = Annotated[str, duration(partial(_at_least, "1ms"))]
+Interval = Annotated[str, duration(partial(_at_least, "250ms"))]
 Grace = Annotated[str, duration(_grace, "duration, as in `30s`, or `forever`")]
 Seconds = Annotated[float, Form(noun="a number", read=_seconds, takes=(int, float), schema={"type": "number"})]
 Arguments = Annotated[list[str], _ARGUMENTS]
@@ -100,7 +93,7 @@ class AgentConfig(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True)
     grace: Grace = "10m"
     """How long the agent keeps recording after the last console left; `forever`: without end."""
     interval: Interval = "1s"
-    """Time between two samples, at least `250ms`."""
+    """Time between two samples, at least `250ms`, so that monitoring stays cheap."""
     statement_timeout: PositiveDuration = "2s"
     """For each query of the console's connection."""
     lock_timeout: PositiveDuration = "100ms"

@@ -187,6 +187,15 @@ class TableReader:
         self._add(path, f"{self._label(path)}{is_not}", hint)
 
 
+def find_invalid(
+    table: Mapping[str, Any], kind: type[Struct], name: str, word: str = "key", before: str = ""
+) -> list[InvalidSetting]:
+    """Return all problems of a table."""
+    reader = TableReader(name, word, before)
+    reader.read(table, kind)
+    return reader.problems
+
+
 def dotted_key(path: KeyPath) -> str:
     """Return a key path as in TOML.
 

@@ -111,7 +111,9 @@ def _with_values(
             problems.add(line_of(one.name), f"input {name.removesuffix('imum')}: {error.message}", error.hint or "")
             continue
         if name != "default" and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            problems.add(line_of(one.name), f"input {one.name}: {TYPES[one.type]} has no {name.removesuffix('imum')}")
+            problems.add(
+                line_of(one.name), f"input {one.name}: {TYPES[one.type].noun} has no {name.removesuffix('imum')}"
+            )
         else:
             one = replace(one, **{name: value})
     return one

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dba_console.actions.registry import find_invalid_settings
+from dba_console.core.declarations import find_invalid
 from dba_console.core.errors import suggest
 from dba_console.core.redact import redact
 from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, JournalRecord, Plan
@@ -122,7 +122,8 @@ class ActionKind(ChangingKind):
             yield Problem(line=block.line, text=f"unknown action {block.action!r}",
                           hint=suggest(block.action, actions, what="available:"))  # fmt: skip
             return
-        for invalid in find_invalid_settings(action, block.settings):
+        name = f"action {block.action}"
+        for invalid in find_invalid(block.settings, action.Settings, name, "setting", f"{name}: "):
             # The value of a reference is known only when the action runs.
             if not (invalid.path and any(settings_references(block.settings.get(invalid.path[0])))):
                 yield Problem(line=block.line, text=invalid.text, hint=invalid.hint)

@@ -84,7 +84,7 @@ def markdown() -> str:
         _HEAD,
         "## Head: `toml {runbook}`\n",
         *table_lines(RunbookTable),
-        "\nTypes of inputs: " + ", ".join(f"`{name}` ({what})" for name, what in TYPES.items()) + ".",
+        "\nTypes of inputs: " + ", ".join(f"`{name}` ({form.noun})" for name, form in TYPES.items()) + ".",
         "\nA role, database or relation that does not exist on the server is reported before the start, and by a block "
         "`input` immediately. An input named like a value of the finding (`application`, `mount`, `slot`) is offered "
         "that value.",

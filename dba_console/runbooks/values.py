@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from re import _compiler as compiler  # type: ignore[attr-defined]  # what `re` is made of has no public names
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from dba_console.core.declarations import Form
 from dba_console.core.errors import ConsoleError, UsageError, suggest
 from dba_console.core.units import parse_duration, parse_size
 from dba_console.recording.plan import CONFIRMATION_WORDS, Block, Input, Plan
@@ -169,12 +170,11 @@ def value_of(one: Input, text: Any) -> Any:
     if "\0" in value_text or len(value_text) > LONGEST_TEXT:
         raise UsageError(f"{one.name}: the value is too long, or contains a zero byte")
     try:
-        value = _READERS[one.type](value_text.strip() if one.type != "secret" else value_text)
-    except (ValueError, ConsoleError) as error:
-        what = TYPES.get(one.type, one.type)
+        value = TYPES[one.type].read(value_text.strip() if one.type != "secret" else value_text)
+    except (ValueError, LookupError, ConsoleError) as error:
         shown = "the value" if one.secret else repr(value_text)
         hint = error.hint if isinstance(error, ConsoleError) else None
-        raise UsageError(f"{one.name}: {shown} is not {what}", hint=hint or one.help or None) from None
+        raise UsageError(f"{one.name}: {shown} is not {TYPES[one.type].noun}", hint=hint or one.help or None) from None
     _within(one, value)
     return value
 
@@ -399,12 +399,6 @@ def _number(text: str) -> float:
     return value
 
 
-def _bool(text: str) -> bool:
-    if text.lower() not in _TRUE:
-        raise ValueError
-    return _TRUE[text.lower()]
-
-
 def _identifier(text: str) -> str:
     quoted(text)
     return text
@@ -421,25 +415,19 @@ def _path(text: str) -> str:
     return text
 
 
-TYPES: dict[str, str] = {
-    "text": "text",
-    "int": "a whole number",
-    "number": "a number",
-    "duration": "a duration",
-    "size": "a size",
-    "bool": "yes or no",
-    "choice": "one of the choices",
-    "identifier": "an SQL identifier",
-    "relation": "a table name with its schema",
-    "database": "a database name",
-    "role": "a role name",
-    "path": "an absolute path",
-    "secret": "a secret",
+TYPES: dict[str, Form] = {
+    "text": Form(noun="text", read=_text),
+    "int": Form(noun="a whole number", read=int),
+    "number": Form(noun="a number", read=_number),
+    "duration": Form(noun="a duration", read=parse_duration),
+    "size": Form(noun="a size", read=parse_size),
+    "bool": Form(noun="yes or no", read=lambda text: _TRUE[text.lower()]),
+    "choice": Form(noun="one of the choices", read=_text),
+    "identifier": Form(noun="an SQL identifier", read=_identifier),
+    "relation": Form(noun="a table name with its schema", read=_relation),
+    "database": Form(noun="a database name", read=_identifier),
+    "role": Form(noun="a role name", read=_identifier),
+    "path": Form(noun="an absolute path", read=_path),
+    "secret": Form(noun="a secret", read=_text),
 }
-"""Types of inputs -> their name in messages."""
-
-_READERS: dict[str, Callable[[str], Any]] = {
-    "text": _text, "int": int, "number": _number, "duration": parse_duration, "size": parse_size, "bool": _bool,
-    "choice": _text, "identifier": _identifier, "relation": _relation, "database": _identifier, "role": _identifier,
-    "path": _path, "secret": _text,
-}  # fmt: skip
+"""Types of inputs."""

@@ -70,7 +70,7 @@ def test_a_duration_that_cannot_be_read_is_refused_when_the_file_is_read(tmp_pat
 
 
 def test_an_interval_that_would_flood_the_server_is_refused(tmp_path: Path) -> None:
-    assert "the minimum interval is 250ms" in complaint(tmp_path, '[agent]\ninterval = "10ms"\n')
+    assert "the minimum is 250ms" in complaint(tmp_path, '[agent]\ninterval = "10ms"\n')
 
 
 def test_a_target_without_a_dsn_is_refused(tmp_path: Path) -> None:
