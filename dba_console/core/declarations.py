@@ -136,7 +136,7 @@ class TableReader:
         for name, field in fields.items():
             if field.required and name not in table:
                 choices = form_of(field.type).schema.get("enum", ())
-                hint = suggest("", map(str, choices)) or notes.get(field.name, "")
+                hint = suggest("", map(str, choices)) or _without_links(notes.get(field.name, ""))
                 self._add(path, f"{called} needs {name!r}", hint)
         return values
 
@@ -177,22 +177,34 @@ class TableReader:
     def _mistyped(self, value: Any, form: Form, path: KeyPath, error: Exception) -> None:
         """Report a value of another form. Only a text is shown: others may contain a password."""
         hint = form.hint or f"write {form.written}" * bool(form.written)
-        if isinstance(error, msgspec.ValidationError) and isinstance(value, list | dict):
-            hint = str(error)
-        elif not form.hint and str in form.takes and isinstance(value, int | float) and not isinstance(value, bool):
-            hint = f'write it in quotes: "{value}"'
-        is_not = f": {value!r} is not {form.noun}" if isinstance(value, str) else (
-            f" must be {form.noun}, not {_type_word(value)}"
-        )  # fmt: skip
-        self._add(path, f"{self._label(path)}{is_not}", hint)
+        if isinstance(error, msgspec.ValidationError) and type(value) in (list, dict) and "$" in str(error):
+            reason, hint = f": {error}", ""  # about an entry
+        elif isinstance(value, str):
+            reason = f": {value!r} is not {form.noun}"
+        else:
+            reason = f" must be {form.noun}, not {_type_word(value)}"
+            if not form.hint and str in form.takes and type(value) in (int, float):
+                hint = f'write it in quotes: "{value}"'
+        self._add(path, f"{self._label(path)}{reason}", hint)
 
 
 def find_invalid(
-    table: Mapping[str, Any], kind: type[Struct], name: str, word: str = "key", before: str = ""
+    table: Mapping[str, Any],
+    kind: type[Struct],
+    name: str,
+    word: str = "key",
+    before: str = "",
+    *,
+    complete: bool = True,
 ) -> list[InvalidSetting]:
-    """Return all problems of a table."""
+    """Return all problems of a table. `complete`: each value is final, so that the struct can check them together."""
     reader = TableReader(name, word, before)
     reader.read(table, kind)
+    if complete and not reader.problems:
+        try:
+            convert(dict(table), kind)
+        except msgspec.ValidationError as error:
+            return [InvalidSetting((), f"{name}: {error}")]
     return reader.problems
 
 
@@ -235,6 +247,10 @@ def field_notes(kind: type[Struct]) -> dict[str, str]:
             notes[name] = " ".join(str(node.value.value).split())
             name = None
     return notes
+
+
+def _without_links(note: str) -> str:
+    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", note)
 
 
 def leaf_settings(kind: type[Struct], at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
@@ -311,7 +327,7 @@ def json_schema(kind: type[Struct], title: str = "", fields: Iterable[str] | Non
     schema |= {"title": title} if title else {}
     schema |= {"type": "object", "properties": {}}
     for name, field in taken.items():
-        schema["properties"][name] = {"description": notes[field.name]} if field.name in notes else {}
+        schema["properties"][name] = {"description": _without_links(notes[field.name])} if field.name in notes else {}
         schema["properties"][name] |= _type_schema(field.type)
     if kind.__struct_config__.forbid_unknown_fields:
         schema["additionalProperties"] = False

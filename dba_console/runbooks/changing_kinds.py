@@ -122,10 +122,11 @@ class ActionKind(ChangingKind):
             yield Problem(line=block.line, text=f"unknown action {block.action!r}",
                           hint=suggest(block.action, actions, what="available:"))  # fmt: skip
             return
-        name = f"action {block.action}"
-        for invalid in find_invalid(block.settings, action.Settings, name, "setting", f"{name}: "):
-            # The value of a reference is known only when the action runs.
-            if not (invalid.path and any(settings_references(block.settings.get(invalid.path[0])))):
+        name, settings = f"action {block.action}", block.settings
+        # The value of a reference is known only when the action runs.
+        complete = not any(settings_references(settings))
+        for invalid in find_invalid(settings, action.Settings, name, "setting", f"{name}: ", complete=complete):
+            if not (invalid.path and any(settings_references(settings.get(invalid.path[0])))):
                 yield Problem(line=block.line, text=invalid.text, hint=invalid.hint)
 
     def rehearse(self, context: WalkContext, block: Block) -> Turn[None]:

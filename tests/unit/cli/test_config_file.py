@@ -74,7 +74,8 @@ def test_an_interval_that_would_flood_the_server_is_refused(tmp_path: Path) -> N
 
 
 def test_a_target_without_a_dsn_is_refused(tmp_path: Path) -> None:
-    assert ":1: targets.db1 needs 'dsn'" in complaint(tmp_path, "[targets.db1]\nhost_panels = true\n")
+    text = complaint(tmp_path, "[targets.db1]\nhost_panels = true\n")
+    assert ":1: targets.db1 needs 'dsn'\nhint: libpq connection string, URI," in text
 
 
 def test_a_table_written_as_a_value_is_refused(tmp_path: Path) -> None:

@@ -227,6 +227,12 @@ def test_every_rule_has_a_case() -> None:
         (fence("toml {action drop-caches confirm=yes}", "levels = 1"), "no setting 'levels' (did you mean level?)"),
         (fence("toml {action drop-caches confirm=yes}", 'level = "x"'), "level: 'x' is not one of its values"),
         (fence("toml {action drop-caches confirm=yes}", "until = {a = 1}"), "has no setting 'until'"),
+        (fence("toml {action set-parameters confirm=yes}", 'scope = "role"'), "set either settings or parameter"),
+        (fence("toml {action vacuum confirm=yes}", 'timeout = "soon"'), "vacuum: timeout: not a duration: 'soon'"),
+        (
+            fence("toml {action signal-backend confirm=yes}", 'verb = "cancel"\nrows = [{pid = 1}]'),
+            "rows: Object",
+        ),
     ],
 )
 def test_an_action_must_exist_and_have_these_settings(block: str, problem: str) -> None:
