@@ -122,7 +122,7 @@ class TableReader:
         >>> reader.read({"evry": "5s"}, Example), [problem.text for problem in reader.problems]
         ({}, ["the example has no key 'evry'", "the example needs 'every'"])
         """
-        fields, notes = declared_fields(kind), field_notes(kind)
+        fields = declared_fields(kind)
         called = self._label(path) if path else self._name
         check: Callable[[str, Any], None] | None = getattr(kind, "check_value", None)
         values: dict[str, Any] = {}
@@ -136,7 +136,7 @@ class TableReader:
         for name, field in fields.items():
             if field.required and name not in table:
                 choices = form_of(field.type).schema.get("enum", ())
-                hint = suggest("", map(str, choices)) or _without_links(notes.get(field.name, ""))
+                hint = suggest("", map(str, choices)) or _without_links(field_notes(kind).get(field.name, ""))
                 self._add(path, f"{called} needs {name!r}", hint)
         return values
 
