@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.reference_page import markdown
+from dba_console.actions.__main__ import markdown
 from dba_console.actions.registry import ACTIONS, find_action, parse_settings
 from dba_console.core.errors import UsageError
 
