@@ -11,14 +11,21 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from dba_console.agent.runs.commands import outcome_of
+from dba_console.agent.runs.dump_messages import DumpMessages, observed_progress
+from dba_console.core.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
 from dba_console.jobs.history.history_files import history_path, load_or_set_aside, save_history
 from dba_console.jobs.history.job_history import KeptJob
 from dba_console.jobs.history.past_runs import typical_runs
+from dba_console.keeper.command_status import wait
+from dba_console.watch.frames.model import Frame, Progress
 from dba_console.watch.samples.jobs import JobNow, ObjectNow
 from tests.agent.job_observer import KEY, eyes, prepare
+from tests.background import session
 from tests.clusters import binaries_of
-from tests.host.held_jobs import PASSWORD, Ground, quoted
+from tests.host.held_jobs import LIMIT_S, PASSWORD, Ground, environment, quoted
+from tests.keeper.keepers import Keep
 
 pytestmark = pytest.mark.root
 """Whose a connection is can be seen by root, or by who runs both the server and the program."""
@@ -116,6 +123,32 @@ def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(ground: Gro
         event = watched.ended("pg_restore")
     assert event.details["errors"] == 0
     assert {"data", "indexes", "constraints"} <= set(event.details["phases"])
+
+
+def test_a_run_tells_what_is_observed_of_its_restore_and_at_the_end_what_its_messages_say(
+    ground: Ground, tmp_path: Path
+) -> None:
+    target, run = ground.target(), "20261122T091500Z-restore-1a2b"
+    directory = tmp_path / "runs" / run / "steps" / "take.1"
+    directory.mkdir(parents=True)
+    restore = [ground.path("pg_restore"), "-v", "-j2", "-d", ground.dsn(target), "d"]
+    with eyes(ground.cluster) as watched, session(ground.cluster, dbname=target) as holder:
+        holder.execute("select pg_advisory_lock(771)")
+        script = f"cd {quoted(str(ground.directory))} && exec {quoted(*restore)}"
+        Keep(tmp_path).at(directory, script, env=environment())
+        watched.until(lambda job: job.run == run and len(objects(job, "running")) == 2, "both tables")
+        frame = Frame(progress=Progress(operations=watched.rows))
+        told = observed_progress(frame, run)
+        assert "data 0 of 2; running: TABLE DATA hold." in told and observed_progress(frame, "another") == ""
+        holder.execute("select pg_advisory_unlock_all()")
+        ended = wait(directory, LIMIT_S).exit
+        assert watched.ended("pg_restore").details["ok"] is True
+    assert ended is not None
+    messages = DumpMessages(directory, "pg_restore", str(ground.directory / "d"), 2, SYSTEM)
+    outcome = messages.outcome(outcome_of(ended, (0,)), ended.ended_us)
+    messages.close()
+    assert outcome.state == "ok" and outcome.values["errors"] == 0 and outcome.values["data_s"] > 0
+    assert outcome.table is not None and ("phase", "data", "2") in {(*row[:2], row[4]) for row in outcome.table.rows}
 
 
 def test_a_restore_met_in_its_middle_is_told_by_what_it_has_made(ground: Ground) -> None:

@@ -151,7 +151,7 @@ def test_another_users_dump_is_seen_and_what_cannot_be_seen_of_it_is_said(ground
     lines = done.stdout.splitlines()
     assert lines[0].startswith("pg_dump full_one ") and lines[0].endswith(" None")
     assert "belongs to root" in lines[1] and "visible only to that user and root" in lines[1]
-    assert lines[2] == "() () {} True"
+    assert lines[2] == "[] [] {} True"
     assert lines[3] == f"the messages of process {job.process.pid} are readable only by its user and root"
 
 

@@ -7,16 +7,16 @@ import re
 import stat
 import tarfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from dba_console.jobs.archives.dump_plan import DumpPlan, plan_from_toc, sizes_by_offset
-from dba_console.jobs.archives.toc import MAGIC, ArchiveError, ArchiveNotFoundError, Toc, read_toc
+from dba_console.jobs.archives.toc import MAGIC, ArchiveError, ArchiveNotFoundError, Toc, file_stem, read_toc
 
 _HEAD = 64 << 10
 """Bytes read of a plain dump."""
 _MAX_MEMBERS = 200_000
-_SUFFIXES = (".gz", ".lz4", ".zst")
 _COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
 _DUMPED_FROM = re.compile(r"^-- Dumped from database version (.+?)(?: \(.*\))?$", re.MULTILINE)
 _DUMPED_BY = re.compile(r"^-- Dumped by pg_dump version (.+?)(?: \(.*\))?$", re.MULTILINE)
@@ -59,7 +59,7 @@ def read_directory_toc(directory: Path) -> Toc:
 
 
 def directory_data_sizes(directory: Path, toc: Toc) -> dict[int, int]:
-    """Return the size of each object's data file by dump id; large objects are divided evenly among their entries."""
+    """Return the size of each object's data file by dump id."""
     files: dict[str, int] = {}
     blobs = 0
     with os.scandir(directory) as found:
@@ -68,29 +68,19 @@ def directory_data_sizes(directory: Path, toc: Toc) -> dict[int, int]:
             if name.startswith("blob_"):
                 blobs += one.stat().st_size
             elif name != "toc.dat":
-                files[_stem(name)] = one.stat().st_size
-    sizes = {
-        entry.dump_id: files[entry.file] for entry in toc.entries if entry.file is not None and entry.file in files
-    }
-    large = [entry.dump_id for entry in toc.entries if entry.desc == "BLOBS"]
-    sizes.update(dict.fromkeys(large, blobs // len(large) if large else 0))
-    return sizes
+                files[file_stem(name)] = one.stat().st_size
+    return _data_sizes(toc, files, blobs)
+
+
+def _data_sizes(toc: Toc, files: Mapping[str, int], blobs: int) -> dict[int, int]:
+    """Return the size of each object's data; large objects are divided evenly among their entries."""
+    sizes = {one.dump_id: files[one.file] for one in toc.entries if one.file is not None and one.file in files}
+    large = [one.dump_id for one in toc.entries if one.desc == "BLOBS"]
+    return sizes | dict.fromkeys(large, blobs // len(large) if large else 0)
 
 
 def _with_path(path: Path, message: str) -> str:
     return message if str(path) in message else f"{path}: {message}"
-
-
-def _stem(name: str) -> str:
-    """Return the name of a data file without its compression suffix.
-
-    >>> _stem("2661.dat.zst")
-    '2661.dat'
-    """
-    for suffix in _SUFFIXES:
-        if name.endswith(suffix):
-            return name.removesuffix(suffix)
-    return name
 
 
 def _read_archive_file(file: BinaryIO, path: Path) -> DumpPlan:
@@ -127,10 +117,7 @@ def _read_tar(file: BinaryIO) -> DumpPlan:
             raise ArchiveError(f"cannot read the tar file: {error}") from None
     if toc is None:
         raise ArchiveError("not an archive of pg_dump: a tar file without toc.dat")
-    known = {one.dump_id: sizes[one.file] for one in toc.entries if one.file is not None and one.file in sizes}
-    large = [one.dump_id for one in toc.entries if one.desc == "BLOBS"]
-    known.update(dict.fromkeys(large, blobs // len(large) if large else 0))
-    return plan_from_toc(toc, known, form="tar")
+    return plan_from_toc(toc, _data_sizes(toc, sizes, blobs), form="tar")
 
 
 def _read_plain_head(head: bytes) -> DumpPlan:

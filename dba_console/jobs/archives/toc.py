@@ -10,6 +10,7 @@ import re
 from typing import BinaryIO, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dba_console.core.errors import ConsoleError, ExitCode
 
@@ -96,6 +97,8 @@ PHASE_OF_DESC: dict[str, Phase] = {
     "CHECK CONSTRAINT": "constraints",
 }
 BEFORE_DATA = 2
+COMPRESSION_SUFFIXES = (".gz", ".lz4", ".zst")
+"""Of data files, in the order in which pg_restore tries them."""
 
 
 def phase_of(desc: str, section: int) -> Phase:
@@ -106,14 +109,24 @@ def phase_of(desc: str, section: int) -> Phase:
     return "schema" if section == BEFORE_DATA else "rest"
 
 
+def file_stem(name: str) -> str:
+    """Return the name of a data file without its compression suffix.
+
+    >>> file_stem("2661.dat.zst")
+    '2661.dat'
+    """
+    for suffix in COMPRESSION_SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
 class Toc(Struct, frozen=True, kw_only=True):
     """Header and entries, in the archive's order."""
 
     version: tuple[int, int, int]
     format: str
     compression: str
-    level: int | None
-    """Compression level, recorded up to version 1.14; -1: default."""
     created: tuple[int, int, int, int, int, int, int]
     """Year, month, day, hour, minute, second in local time of the dumping host, and the daylight saving flag."""
     database: str | None
@@ -229,7 +242,7 @@ def read_toc(file: BinaryIO) -> Toc:
         entries = _read_entries(bytes_, toc, count)
     except _Truncated:
         raise ArchiveError("the archive ends within its table of contents", hint=_STILL_WRITTEN) from None
-    return Toc(**{**{name: getattr(toc, name) for name in toc.__struct_fields__}, "entries": entries})
+    return replace(toc, entries=entries)
 
 
 def _read_head(reader: _TocReader) -> tuple[Toc, int]:
@@ -242,18 +255,15 @@ def _read_head(reader: _TocReader) -> tuple[Toc, int]:
     reader.int_size, reader.offset_size, form = reader.read_bytes(3)
     if reader.int_size not in range(1, 9) or reader.offset_size not in range(1, 9) or form not in _FORMATS:
         raise ArchiveError("the archive's header is invalid", hint=_DAMAGED)
-    level: int | None = None
     if (major, minor) >= (1, 15):
         method = _COMPRESSIONS.get(reader.read_byte(), "unknown")
     else:
-        level = reader.read_number()
-        method = "none" if level == 0 else "gzip"
+        method = "none" if reader.read_number() == 0 else "gzip"
     second, minute, hour, day, month, year, summer = (reader.read_number() for _ in range(7))
     toc = Toc(
         version=(major, minor, revision),
         format=_FORMATS[form],
         compression=method,
-        level=level,
         created=(year + 1900, month + 1, day, hour, minute, second, summer),
         database=reader.read_text(),
         server_version=reader.read_text(),

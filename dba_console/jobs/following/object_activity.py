@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.statement_parser import DumpStatement, read_statement
-from dba_console.jobs.archives.toc import DumpEntry
+from dba_console.jobs.archives.toc import DumpEntry, file_stem
 from dba_console.jobs.following.pipeline import InputFile
 from dba_console.watch.frames.connections import ACTIVE
 from dba_console.watch.frames.sessions import wait_text
@@ -21,7 +21,6 @@ TRACKED_DESCS = frozenset({
     "TABLE DATA", "BLOBS", "INDEX", "CONSTRAINT", "FK CONSTRAINT", "CHECK CONSTRAINT", "MATERIALIZED VIEW DATA",
 })  # fmt: skip
 """Kinds of objects that may run long enough to be observed."""
-_SUFFIXES = (".gz", ".lz4", ".zst")
 
 
 class ObjectActivity(NamedTuple):
@@ -69,10 +68,7 @@ class PlanIndex:
 
     def find_by_file(self, path: str) -> DumpEntry | None:
         """Return the entry whose data is in this file of a directory archive."""
-        name = posixpath.basename(path)
-        for suffix in _SUFFIXES:
-            name = name.removesuffix(suffix)
-        return self._files.get(name)
+        return self._files.get(file_stem(posixpath.basename(path)))
 
 
 def find_active_objects(

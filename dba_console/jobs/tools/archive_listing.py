@@ -15,15 +15,14 @@ from dba_console.core.units import human_bytes
 from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.jobs.archives.critical_path import critical_path
 from dba_console.jobs.archives.dump_plan import DumpPlan
-from dba_console.jobs.archives.toc import PHASES, ArchiveError, DumpEntry
+from dba_console.jobs.archives.toc import COMPRESSION_SUFFIXES, PHASES, ArchiveError, DumpEntry
 
 # Compare the files of a directory dump with its toc.dat and its lists of large objects.
 #
 # pg_dump writes toc.dat, one file for each table's data, one for each large object, and lists of large objects:
 # `blobs.toc` up to version 16, from 17 on one `blobs_ID.toc` for each group, all named in toc.dat.
 
-SUFFIXES = ("", ".gz", ".lz4", ".zst")
-"""In the order in which pg_restore tries them."""
+SUFFIXES = ("", *COMPRESSION_SUFFIXES)
 CLOCK_TOLERANCE_S = 60.0
 """A file written this long before the dump started belongs to another dump; clocks of a file server may differ by
 less."""
