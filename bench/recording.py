@@ -19,11 +19,11 @@ from bench.console import own_directories, recording_agent, wait_for_agent
 from bench.figure import Figure
 from bench.ground import ground
 from bench.process import resident_mb
-from dba_console.recording.backlog import Batch, SealedBlock
-from dba_console.recording.layout import new_meta, session_directory
+from dba_console.recording.backlog import Batch, BlockEnd, SampleRow
+from dba_console.recording.layout import DATABASE, SAMPLES, new_meta, session_directory
 from dba_console.recording.points import Point, pack_points, unpack_points
 from dba_console.recording.recording import Recording
-from dba_console.recording.sample_block import BlockEntry, BlockWriter, SampleBlock
+from dba_console.recording.sample_block import BlockWriter, SampleBlock
 from dba_console.recording.store import Store
 from dba_console.watch.samples.sample import Part, Sample, encode_sample
 
@@ -37,7 +37,7 @@ def run(smoke: bool = False) -> list[Figure]:
     samples = sum(len(block) for block, _ in blocks)
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
         directory = _day(Path(place), blocks, wanted)
-        size = (directory / "session.db").stat().st_size
+        size = sum((directory / name).stat().st_size for name in (DATABASE, SAMPLES))
         blocks.clear()
         gc.collect()  # a reader does not hold the samples the day was built from
         opens = [_timed(lambda: Recording.open(directory).close()) for _ in range(20)]
@@ -51,7 +51,7 @@ def run(smoke: bool = False) -> list[Figure]:
     backends = f"{samples} samples of a real load"
     return [
         Figure("recording, blocks and chart values, per sample", stored / samples, "bytes", 1000, backends),
-        Figure("recording, session.db as a whole, per sample", size / wanted, "bytes", 1000, f"{wanted} samples"),
+        Figure("recording, all files, per sample", size / wanted, "bytes", 1000, f"{wanted} samples"),
         Figure("recording, open, median", median(opens), "ms", 100),
         Figure("recording, open, slowest", max(opens), "ms", 100),
         Figure("recording, seek, p50", median(found), "ms", None),
@@ -97,7 +97,7 @@ def _day(place: Path, blocks: list[tuple[SampleBlock, list[Point]]], wanted: int
             samples, points = samples[: wanted + 1 - seq], points[: wanted + 1 - seq]
             if not samples:
                 break
-            store.write(Batch([_sealed(_shifted(samples, seq, wall_us), points)], [], [], [], []))
+            store.write(Batch(_sealed(_shifted(samples, seq, wall_us), points), [], [], []))
             seq, wall_us = seq + len(samples), wall_us + len(samples) * 1_000_000
     store.finish("made")
     store.close()
@@ -117,13 +117,14 @@ def _shifted(samples: list[Sample], seq: int, wall_us: int) -> list[Sample]:
     return shifted
 
 
-def _sealed(samples: list[Sample], points: list[Point]) -> SealedBlock:
+def _sealed(samples: list[Sample], points: list[Point]) -> list[SampleRow | BlockEnd]:
     writer = BlockWriter()  # the first sample of a real block is a key sample
+    items: list[SampleRow | BlockEnd] = []
     for sample in samples:
-        writer.add(sample.seq, sample.wall_us, encode_sample(sample))
-    entry = BlockEntry(samples[0].seq, len(samples), samples[0].wall_us, samples[-1].wall_us)
-    packed = pack_points([sample.wall_us for sample in samples], points)
-    return SealedBlock(entry, samples[-1].seq, b"".join(writer.records), packed)
+        data = writer.add(sample.seq, sample.wall_us, encode_sample(sample))
+        items.append(SampleRow(sample.seq, writer.base_seq, sample.wall_us, sample.mono_us, data))
+    packed = pack_points(writer.base_seq, [sample.wall_us for sample in samples], points)
+    return [*items, BlockEnd(writer.base_seq, packed)]
 
 
 def _seeks(recording: Recording, times: list[int]) -> tuple[list[float], list[float]]:

@@ -1,7 +1,7 @@
 """Bounded buffer of data to be written, between the agent and a disk that may stall.
 
-Normally nearly empty. If the disk stalls, samples wait here as sealed blocks, about 1,000 bytes each, so that minutes
-of a stalled disk, when a recording matters most, are not lost. Above the limit the oldest are dropped and counted.
+Normally nearly empty. If the disk stalls, samples wait here compressed, about 1,000 bytes each, so that minutes of a
+stalled disk, when a recording matters most, are not lost. Above the limit the oldest block is dropped and counted.
 """
 
 from __future__ import annotations
@@ -13,35 +13,34 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from dba_console.recording.journal import END, LogLine
-from dba_console.recording.sample_block import BlockEntry
 from dba_console.watch.samples.event import Event
 
-BLOCK_BYTES = 8 << 20
-"""Maximum sealed blocks in memory: about two hours at 1,000 bytes a second."""
+SAMPLE_BYTES = 8 << 20
+"""Maximum samples in memory: about two hours at 1,000 bytes a second."""
 EVENTS = 2000
 """Maximum events, and gaps, in memory while the disk is stalled."""
 LINES = 5000
 """Maximum lines of commands' output in memory while the disk is stalled; the output files have all of them."""
 LINES_AT_ONCE = 1000
-BLOCKS_AT_ONCE = 16
-"""Maximum blocks per transaction, so that catching up is not one huge write."""
+SAMPLES_AT_ONCE = 2000
+"""Maximum samples per write, so that catching up is not one huge write."""
 
 
-class TailRow(NamedTuple):
-    """A sample of the open block."""
+class SampleRow(NamedTuple):
+    """A sample of a block, as its record."""
 
     seq: int
+    base_seq: int
+    """First sample of its block."""
     wall_us: int
     mono_us: int
     data: bytes
 
 
-class SealedBlock(NamedTuple):
-    """A full block with its chart values."""
+class BlockEnd(NamedTuple):
+    """The end of a full block: its first sample and its chart values."""
 
-    entry: BlockEntry
-    last_seq: int
-    data: bytes
+    base_seq: int
     points: bytes
 
 
@@ -57,14 +56,13 @@ class Gap(NamedTuple):
 class Batch(NamedTuple):
     """Data of one transaction."""
 
-    blocks: list[SealedBlock]
-    rows: list[TailRow]
+    samples: list[SampleRow | BlockEnd]
     events: list[Event]
     gaps: list[Gap]
     lines: list[LogLine]
 
     def __bool__(self) -> bool:
-        return bool(self.blocks or self.rows or self.events or self.gaps or self.lines)
+        return bool(self.samples or self.events or self.gaps or self.lines)
 
 
 class Backlog:
@@ -79,29 +77,19 @@ class Backlog:
         """Events dropped because more than EVENTS were waiting for the disk."""
         self.dropped_lines = 0
         """Lines of output dropped for the same reason."""
-        self._blocks: deque[SealedBlock] = deque()
-        self._since: deque[int | None] = deque()
-        """Per block the monotonic time of its first sample without a row on disk; None if all have one."""
-        self._rows: list[TailRow] = []
+        self._samples: deque[SampleRow | BlockEnd] = deque()
         self._events: deque[Event] = deque()
         self._gaps: deque[Gap] = deque(maxlen=EVENTS)
         self._lines: deque[LogLine] = deque()
         self._bytes = 0
 
-    def put_row(self, row: TailRow) -> None:
+    def put_sample(self, item: SampleRow | BlockEnd) -> None:
+        """Add a sample, or the end of the block whose samples were added before it."""
         with self.changed:
-            self._rows.append(row)
-            self.changed.notify_all()
-
-    def put_block(self, block: SealedBlock) -> None:
-        """Replace the rows of a block with the sealed block."""
-        with self.changed:
-            self._since.append(self._rows[0].mono_us if self._rows else None)
-            self._rows.clear()
-            self._blocks.append(block)
-            self._bytes += len(block.data) + len(block.points)
-            while self._bytes > BLOCK_BYTES and len(self._blocks) > 1:
-                self._drop_oldest()
+            self._samples.append(item)
+            self._bytes += _size(item)
+            while self._bytes > SAMPLE_BYTES and self._drop_oldest():
+                pass
             self.changed.notify_all()
 
     def put_event(self, event: Event) -> None:
@@ -133,24 +121,21 @@ class Backlog:
     def take(self) -> Batch:
         """Return the next batch. It stays here until `written` is called."""
         with self.changed:
-            blocks = [self._blocks[index] for index in range(min(BLOCKS_AT_ONCE, len(self._blocks)))]
+            samples = list(islice(self._samples, SAMPLES_AT_ONCE))
             lines = list(islice(self._lines, LINES_AT_ONCE))
             events = list(self._events)
-            if len(blocks) < len(self._blocks) or len(lines) < len(self._lines):
+            if len(samples) < len(self._samples) or len(lines) < len(self._lines):
                 # The end event contains the digests of everything, so it is in the last batch.
                 events = list(takewhile(lambda event: event.kind != END, events))
-            return Batch(blocks, list(self._rows), events, list(self._gaps), lines)
+            return Batch(samples, events, list(self._gaps), lines)
 
     def written(self, batch: Batch) -> None:
         """Remove what is durable now."""
         with self.changed:
-            for block in batch.blocks:
-                if self._blocks and self._blocks[0] is block:
-                    self._blocks.popleft()
-                    self._since.popleft()
-                    self._bytes -= len(block.data) + len(block.points)
-            done = {row.seq for row in batch.rows}
-            self._rows = [row for row in self._rows if row.seq not in done]
+            for item in batch.samples:
+                if self._samples and self._samples[0] is item:
+                    self._samples.popleft()
+                    self._bytes -= _size(item)
             for _ in batch.events:
                 self._events.popleft()
             for _ in batch.lines:
@@ -162,21 +147,30 @@ class Backlog:
 
     def empty(self) -> bool:
         with self.changed:
-            return not (self._blocks or self._rows or self._events or self._gaps or self._lines)
+            return not (self._samples or self._events or self._gaps or self._lines)
 
     def oldest_mono_us(self) -> int | None:
         """Return the monotonic time of the oldest sample not on disk, None if all are."""
         with self.changed:
-            # A waiting sealed block is not a lag: its samples were already written as rows.
-            waiting = [since for since in self._since if since is not None]
-            if waiting:
-                return waiting[0]
-            return self._rows[0].mono_us if self._rows else None
+            return next((item.mono_us for item in self._samples if isinstance(item, SampleRow)), None)
 
-    def _drop_oldest(self) -> None:
-        lost = self._blocks.popleft()
-        self._since.popleft()
-        self._bytes -= len(lost.data) + len(lost.points)
-        self.dropped += lost.entry.samples
-        reason = "the disk of the recording stalled for longer than the recorder can buffer"
-        self._gaps.append(Gap(lost.entry.first_us, lost.entry.last_us, lost.entry.samples, reason))
+    def _drop_oldest(self) -> bool:
+        """Drop the samples of the oldest block; return False if only the newest one is left."""
+        base_seq, newest = self._samples[0].base_seq, self._samples[-1].base_seq
+        if base_seq == newest:
+            return False
+        lost: list[SampleRow] = []
+        while (item := self._samples[0]).base_seq == base_seq:
+            self._samples.popleft()
+            self._bytes -= _size(item)
+            if isinstance(item, SampleRow):
+                lost.append(item)
+        self.dropped += len(lost)
+        if lost:
+            reason = "the disk of the recording stalled for longer than the recorder can buffer"
+            self._gaps.append(Gap(lost[0].wall_us, lost[-1].wall_us, len(lost), reason))
+        return True
+
+
+def _size(item: SampleRow | BlockEnd) -> int:
+    return len(item.data if isinstance(item, SampleRow) else item.points)

@@ -12,6 +12,9 @@ import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+_HASH = b',"hash":"'
+_END = b'"}'
+
 
 class ChainError(Exception):
     """A record that is not the next one of its chain; the text is the problem."""
@@ -53,3 +56,15 @@ class ChainHead(NamedTuple):
         if seq != head.seq:
             raise ChainError(f"{what} {head.seq}: its number is {seq}")
         return head
+
+
+def seal_line(bare: bytes, head: ChainHead) -> tuple[bytes, ChainHead]:
+    """Return a JSON object with its hash as last member, and the head after it."""
+    head = head.after(bare)
+    return bare[:-1] + _HASH + head.hash.encode() + _END, head
+
+
+def open_line(line: bytes) -> tuple[bytes, str]:
+    """Return the JSON object without its hash, and the hash; an empty hash if it has none."""
+    bare, _, rest = line.rpartition(_HASH)
+    return bare + b"}", rest.removesuffix(_END).decode("ascii", "replace") if rest.endswith(_END) else ""

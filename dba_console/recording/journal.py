@@ -5,9 +5,8 @@ The newest hash is also in the metadata of a closed session.
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,10 +14,12 @@ import msgspec
 from dba_console.core.decoding import from_json
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.recording.hash_chain import ChainHead
+from dba_console.recording.hash_chain import ChainError, ChainHead, open_line, seal_line
+from dba_console.recording.sample_block import BlockEntry
 from dba_console.watch.samples.event import Event
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder().encode
 _TEXT_LIMIT = 8000
 """Maximum characters of an event's text. Longer text belongs into a file."""
 
@@ -28,17 +29,13 @@ class JournalRow(NamedTuple):
 
     seq: int
     wall_us: int
-    mono_us: int
-    kind: str
-    tag: str
-    severity: str
-    who: str | None
-    occurred_us: int | None
-    text: str
-    details: str
-    """JSON object."""
-    hash: str
-    """Hexadecimal."""
+    line: str
+    """JSON object that ends with its hash, as a line of a run's journal."""
+
+    @property
+    def hash(self) -> str:
+        """Return its hash, hexadecimal."""
+        return open_line(self.line.encode("utf-8", "replace"))[1]
 
 
 def one_line(text: str) -> str:
@@ -70,31 +67,34 @@ def link(events: Iterable[Event], head: ChainHead) -> list[JournalRow]:
     """Return the rows of prepared events, chained to `head`."""
     rows: list[JournalRow] = []
     for event in events:
-        details = _canonical(event.details).decode()
-        bare = JournalRow(
-            head.seq + 1, event.wall_us, event.mono_us, event.kind, event.tag, event.severity, event.who,
-            event.occurred_us, event.text, details, "",
-        )  # fmt: skip
-        head = head.after(chain_record(bare[:-1]))
-        rows.append(bare._replace(hash=head.hash))
+        members = msgspec.structs.asdict(event)
+        first = {"seq": head.seq + 1, "wall_us": event.wall_us}  # what a search for lines starts from
+        line, head = seal_line(_encode({**first, **members, **first}), head)
+        rows.append(JournalRow(head.seq, event.wall_us, line.decode()))
     return rows
 
 
+def check_row(row: JournalRow, head: ChainHead) -> ChainHead:
+    """Return the head of the chain after the row. Raises ChainError if it is not the next one after `head`."""
+    bare, hash_ = open_line(row.line.encode("utf-8", "replace"))
+    event = event_of(row)
+    head = head.check(bare, row.seq, hash_, "event", event.kind)
+    if (event.seq, event.wall_us) != (row.seq, row.wall_us):
+        raise ChainError(f"event {row.seq}: changed ({event.kind})")
+    return head
+
+
 def chain_record(values: Sequence[object]) -> bytes:
-    """Return the bytes of a row (of an event without its hash) for a hash chain."""
+    """Return the bytes of a row for a hash chain."""
     return _canonical(list(values))
 
 
 def event_of(row: JournalRow) -> Event:
-    """Return the event of a row, without details that cannot be parsed."""
+    """Return the event of a row; one that cannot be parsed says so."""
     try:
-        details = from_json(row.details, dict[str, Any])
+        return from_json(row.line, Event)
     except msgspec.DecodeError:
-        details = {}
-    return Event(
-        wall_us=row.wall_us, kind=row.kind, text=row.text, seq=row.seq, mono_us=row.mono_us, tag=row.tag,
-        severity=row.severity, who=row.who, occurred_us=row.occurred_us, details=details,
-    )  # fmt: skip
+        return Event(seq=row.seq, wall_us=row.wall_us, kind="unreadable", text="this event cannot be read")
 
 
 def log_line(wall_us: int, host: str, tag: str, text: str) -> str:
@@ -147,26 +147,14 @@ def tidy_line(line: LogLine) -> LogLine:
 
 # Digests of the data beside the events; heartbeats and the end event add them to the event chain.
 #
-# Each block has one, with its index line and chart values. Gaps and lines of output are append-only: each is a hash
-# chain, whose head is there. The session metadata is in the first event.
+# Each block has one. Gaps and lines of output are append-only: each is a hash chain, whose head is there. The session
+# metadata is in the first event.
 
 DIGEST_EVENTS = ("heartbeat", "session.end")
-START, END = "session.start", "session.end"
+START, END, GAP = "session.start", "session.end", "gap"
 ROW_CHAINS = ("gaps", "output")
 
 
-def digest(block: bytes) -> str:
-    """Return the digest of a block: the first 16 hexadecimal digits of its SHA-256."""
-    return hashlib.sha256(block).hexdigest()[:16]
-
-
-def index_digest(entry: Sequence[int], points: bytes) -> str:
-    """Return the digest of a block's index line and chart values."""
-    return digest(_canonical(list(entry)) + points)
-
-
-def meta_digest(values: Mapping[str, object]) -> str:
-    """Return the digest of the session metadata, without the closing note."""
-    return digest(
-        _canonical({key: str(value) for key, value in values.items() if key != "closed" and value is not None})
-    )
+def block_digest(entry: BlockEntry, records: ChainHead, points: bytes) -> str:
+    """Return the digest of a block: the chain of its records, its chart values and its line of the index."""
+    return records.after(points).after(chain_record(entry)).hash[:16]

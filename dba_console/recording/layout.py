@@ -1,6 +1,6 @@
 """Layout of a sessions directory: names, metadata, locks, and recognition of session directories.
 
-<sessions>/<UTC start>-<host>-<id>/session.db  session.log  session.lock  pinned  out/  runs/
+<sessions>/<UTC start>-<host>-<id>/session.db  session.samples  session.log  session.lock  pinned  out/  runs/
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def host_word(host: str) -> str:
 
 
 DATABASE = "session.db"
+SAMPLES = "session.samples"
 LOG = "session.log"
 LOCK = "session.lock"
 PINNED = "pinned"
@@ -102,7 +103,18 @@ _APPLICATION_ID_AT = 68
 """Offset in the database header (SQLite file format, section 1.3)."""
 
 _NAME = re.compile(r"(\d{8}T\d{6}Z)-([A-Za-z0-9_-]{1,63})-([0-9a-f]{8})")
-_OURS = {DATABASE, DATABASE + "-wal", DATABASE + "-shm", DATABASE + "-journal", LOG, LOCK, PINNED, "out", "runs"}
+_OURS = {
+    DATABASE,
+    SAMPLES,
+    DATABASE + "-wal",
+    DATABASE + "-shm",
+    DATABASE + "-journal",
+    LOG,
+    LOCK,
+    PINNED,
+    "out",
+    "runs",
+}
 
 
 class SessionName(NamedTuple):

@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from mmap import mmap
 
 import msgspec
 import zstandard
@@ -26,7 +27,7 @@ _LEVEL = 12
 _LIMIT = 16 << 20
 _WHOLE_LIMIT = float(1 << 53)
 _float = struct.Struct("<f")
-_word = struct.Struct("<I")
+_HEAD = struct.Struct("<4sQII")
 
 
 class _Packed(msgspec.Struct, array_like=True):
@@ -51,8 +52,8 @@ def default_point_of() -> Callable[[Picture], Point]:
     return point_of
 
 
-def pack_points(walls: Sequence[int], points: Sequence[Point]) -> bytes:
-    """Encode the points of consecutive ticks; `walls`: their wall times in microseconds."""
+def pack_points(first_seq: int, walls: Sequence[int], points: Sequence[Point]) -> bytes:
+    """Encode the points of a block, with its first tick; `walls`: wall times of its ticks in microseconds."""
     names = sorted({name for point in points for name in point})
     packed = _Packed(_differences(walls), names, [], [])
     for name in names:
@@ -62,13 +63,21 @@ def pack_points(walls: Sequence[int], points: Sequence[Point]) -> bytes:
         packed.gaps.append([tick for tick, value in enumerate(values) if value is None or not math.isfinite(value)])
         packed.columns.append(_differences([int(value) for value in finite]) if whole else _float_column(finite))
     body = zstandard.ZstdCompressor(level=_LEVEL).compress(_encode(packed))
-    return MAGIC + _word.pack(zlib.crc32(body)) + body
+    return _HEAD.pack(MAGIC, first_seq, len(body), zlib.crc32(body)) + body
+
+
+def points_at(data: bytes | mmap, at: int) -> tuple[int, int] | None:
+    """Return the first tick of the chart values at an offset, and their bytes; None if there are none."""
+    if data[at : at + 4] != MAGIC or len(data) < at + _HEAD.size:
+        return None
+    _, first_seq, length, _ = _HEAD.unpack_from(data, at)
+    return first_seq, _HEAD.size + length
 
 
 def unpack_points(data: bytes) -> list[tuple[int, Point]]:
     """Return wall time and point of every tick. Raises Damaged."""
-    body = data[8:]
-    if data[:4] != MAGIC or len(data) < 8 or zlib.crc32(body) != _word.unpack_from(data, 4)[0]:
+    body = data[_HEAD.size :]
+    if data[:4] != MAGIC or len(data) < _HEAD.size or zlib.crc32(body) != _HEAD.unpack_from(data)[3]:
         raise Damaged("the chart values of a block do not match their checksum")
     try:
         if zstandard.frame_content_size(body) > _LIMIT:

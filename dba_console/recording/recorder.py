@@ -19,11 +19,11 @@ from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import SessionError
 from dba_console.core.paths import private_dir
 from dba_console.core.target import with_host
-from dba_console.recording.backlog import Backlog, Gap, SealedBlock, TailRow
+from dba_console.recording.backlog import Backlog, BlockEnd, Gap, SampleRow
 from dba_console.recording.journal import LogLine
 from dba_console.recording.layout import DATABASE, SessionLock, SessionMeta
 from dba_console.recording.points import Point, default_point_of, pack_points
-from dba_console.recording.sample_block import BLOCK_BYTES, BlockEntry, BlockWriter, key_sample
+from dba_console.recording.sample_block import BLOCK_BYTES, BlockWriter, key_sample
 from dba_console.recording.store import Store, Writer, explain
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
@@ -125,7 +125,7 @@ class TickWatch:
         return []
 
 
-# The open block: every sample becomes a row immediately; when the block is full, one row replaces them.
+# The open block: every sample becomes a record immediately; a full block ends with its chart values.
 
 BLOCK_SAMPLES = 120
 """Two minutes at 1 Hz. Larger blocks need less space in total (4 % less at 240) and are slower to seek in."""
@@ -142,14 +142,8 @@ class OpenBlock:
         self.recorded = 0
         """Samples added since the start."""
         self._block = BlockWriter()
-        self.restart()
-
-    def restart(self) -> None:
-        """Start an empty block; unsealed samples remain rows."""
-        self._block.restart()
         self._walls: list[int] = []
         self._points: list[Point] = []
-        self._first_seq = self._last_seq = 0
 
     def add(self, sample: Sample, encoded: bytes, point: Point | None = None) -> None:
         """Add a sample. The first of each block becomes a key sample.
@@ -160,25 +154,23 @@ class OpenBlock:
         if self._walls and sample.wall_us < self._walls[-1]:
             self.seal()  # the clock was set back: times within a block must ascend
         if not self._walls:
-            self._first_seq = sample.seq
             encoded = encode_sample(key_sample(sample, self._picture))
-        self._walls.append(sample.wall_us)
-        self._points.append(self._point() if point is None else point)
-        self._last_seq = sample.seq
+        point = self._point() if point is None else point
         data = self._block.add(sample.seq, sample.wall_us, encoded)
-        self._backlog.put_row(TailRow(sample.seq, sample.wall_us, sample.mono_us, data))
+        self._backlog.put_sample(SampleRow(sample.seq, self._block.base_seq, sample.wall_us, sample.mono_us, data))
+        self._walls.append(sample.wall_us)
+        self._points.append(point)
         self.recorded += 1
         if len(self._walls) >= self._limit or self._block.size >= BLOCK_BYTES:
             self.seal()
 
     def seal(self) -> None:
-        """Seal the current block and start another."""
-        if not self._walls:
-            return
-        entry = BlockEntry(self._first_seq, len(self._walls), self._walls[0], self._walls[-1])
-        points = pack_points(self._walls, self._points)
-        self._backlog.put_block(SealedBlock(entry, self._last_seq, b"".join(self._block.records), points))
-        self.restart()
+        """End the current block and start another."""
+        if self._walls:
+            points = pack_points(self._block.base_seq, self._walls, self._points)
+            self._backlog.put_sample(BlockEnd(self._block.base_seq, points))
+        self._block.restart()
+        self._walls, self._points = [], []
 
     def _point(self) -> Point:
         try:
@@ -339,7 +331,7 @@ class Recorder:
     def _reject_sample(self, sample: Sample, error: Exception) -> None:
         """Record a gap for a sample that cannot be added, and continue with the next ones."""
         self._refused += 1
-        self._block.restart()
+        self._block.seal()
         reason = f"cannot record a sample ({type(error).__name__})"
         self._backlog.put_gap(Gap(sample.wall_us, sample.wall_us, 1, reason))
         self._recorder_events.record_event("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")

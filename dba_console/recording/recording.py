@@ -21,11 +21,11 @@ from urllib.parse import quote
 
 from dba_console.core.errors import Damaged, SessionError
 from dba_console.recording.backlog import Gap
-from dba_console.recording.damaged_file import FallbackSource, PageSource
+from dba_console.recording.damaged_file import FallbackSource, ScanSource
 from dba_console.recording.journal import event_of
-from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, SQLITE_MAGIC, SessionMeta, is_live
+from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, SAMPLES, SQLITE_MAGIC, SessionMeta, is_live
 from dba_console.recording.points import Point, default_point_of, unpack_points
-from dba_console.recording.source import Source, SqlSource, session_meta
+from dba_console.recording.source import SampleFile, Source, SqlSource, session_meta
 from dba_console.recording.store import TABLES
 from dba_console.recording.timeline import Timeline
 from dba_console.watch.frames.picture import Picture
@@ -45,8 +45,8 @@ def check_header(directory: Path) -> str | None:
     Raises SessionError if it is not a recording, or has an unknown format.
     """
     path = directory / DATABASE
-    for sibling in ("-wal", "-shm", "-journal"):
-        _require_file(Path(f"{path}{sibling}"))
+    for sibling in (*(f"{DATABASE}{ending}" for ending in ("-wal", "-shm", "-journal")), SAMPLES):
+        _require_file(directory / sibling)
     try:
         # Opening a pipe would block forever; opening a device may have side effects.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -150,7 +150,7 @@ class Recording:
         self.directory = directory
         self.stored = stored
         """The stored content of the session, for verification and measuring."""
-        self._source = FallbackSource(stored, lambda: PageSource(directory))
+        self._source = FallbackSource(stored, lambda: ScanSource(directory))
         self._aside = copy_directory
         self._damage: str | None = None
         self._values = stored.meta()
@@ -172,22 +172,26 @@ class Recording:
                 return cls._through_sqlite(directory)
             except Damaged as error:
                 damage = error.message
-        return cls._page_by_page(directory, damage)
+        return cls._by_searching(directory, damage)
 
     @classmethod
     def _through_sqlite(cls, directory: Path) -> Recording:
         connection, copy_directory = connect(directory)
+        source = SqlSource(connection, SampleFile(directory))
         try:
-            return cls(directory, SqlSource(connection), copy_directory)
+            recording = cls(directory, source, copy_directory)
+            if missing := source.missing_bytes():
+                recording._damage = f"the recording is damaged (truncated: {missing} bytes of samples are missing)"
+            return recording
         except Damaged:
-            connection.close()
+            source.close()
             if copy_directory is not None:
                 copy_directory.cleanup()
             raise
 
     @classmethod
-    def _page_by_page(cls, directory: Path, damage: str) -> Recording:
-        source = PageSource(directory)
+    def _by_searching(cls, directory: Path, damage: str) -> Recording:
+        source = ScanSource(directory)
         if not source.found():
             source.close()
             raise SessionError(
@@ -203,7 +207,7 @@ class Recording:
     @property
     def damage(self) -> str | None:
         """Return the damage of the files; None if none is known."""
-        problem = self._damage or self._source.trouble or next(iter(self._timeline.row_errors), None)
+        problem = self._damage or self._source.trouble or self._timeline.trouble
         if problem is None or problem is self._damage:
             return problem
         return f"the recording is damaged in places ({problem}); the rest can be read"
@@ -314,11 +318,11 @@ class Recording:
 
     def _points(self, position: int) -> list[tuple[int, Point]]:
         seq = self._timeline.sealed_seq(position)
-        if seq is not None:
-            return unpack_points(self._source.points(seq))
+        if seq is not None and (stored := self._source.points(seq)):
+            return unpack_points(stored)
         if self._point_of is None:
             self._point_of = default_point_of()
-        return self._timeline.growing(position).points(self._point_of)
+        return self._timeline.block(position).points(self._point_of)
 
     def _ticked(self, picture: Picture) -> Picture:
         """Set the tick length from the session: at the first tick of a block the picture cannot derive it."""

@@ -26,6 +26,7 @@ from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError, SessionError
 from dba_console.core.paths import private_dir
 from dba_console.recording import run_records
+from dba_console.recording.append_file import AppendFile
 from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.recording.run_paths import DOCUMENT, JOURNAL, LOCK, PLAN, RESERVE, STEPS, make_memory_directory
@@ -35,75 +36,11 @@ from dba_console.recording.store import explain
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout, PendingCall
 from dba_console.watch.samples.event import Event
 
-# The file of a journal: when `append` returns, the line is on disk completely or not at all.
-
 RESERVE_BYTES = 64 << 10
 """Disk space released when the disk is full: a few hundred records, enough to end a run cleanly."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
-
-
-class JournalFile:
-    """Append-only file. Every call may block on the disk without a limit."""
-
-    def __init__(self, path: Path, descriptor: int, size: int) -> None:
-        self.path = path
-        self._descriptor = descriptor
-        self._size = size
-        """Bytes of complete lines on disk."""
-        self._spoiled = False
-
-    @classmethod
-    def create(cls, path: Path, data: bytes) -> JournalFile:
-        """Create a durable file with these lines. Raises OSError."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC | _FLAGS, 0o600)
-        made = cls(path, descriptor, 0)
-        try:
-            made.append(data)
-        except OSError:
-            made.close()
-            raise
-        return made
-
-    @classmethod
-    def open(cls, path: Path) -> JournalFile:
-        """Open the existing file for appending. Raises OSError."""
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | _FLAGS)
-        return cls(path, descriptor, os.fstat(descriptor).st_size)
-
-    def append(self, data: bytes) -> None:
-        """Write and sync. On OSError, truncate what was written and raise it."""
-        if self._spoiled:
-            self._take_back()
-        self._spoiled = True
-        try:
-            if (written := os.write(self._descriptor, data)) < len(data):
-                # A short write happens when the disk becomes full; the next write fails.
-                os.write(self._descriptor, data[written:])
-            os.fdatasync(self._descriptor)
-            size = os.fstat(self._descriptor).st_size
-            if size != self._size + len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            self._take_back()
-            raise
-        self._size += len(data)
-        self._spoiled = False
-
-    def whole(self) -> bool:
-        """Return whether the file ends with a line end. Raises OSError."""
-        return self._size == 0 or os.pread(self._descriptor, 1, self._size - 1) == b"\n"
-
-    def _take_back(self) -> None:
-        """Truncate an incomplete line. Raises OSError if that fails: then nothing more is written."""
-        os.ftruncate(self._descriptor, self._size)
-        self._spoiled = False
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
 
 def lock_run(directory: Path) -> int:
@@ -203,7 +140,7 @@ class RunJournal:
     """The journal of a run; use `create` or `reopen`. Only one thread at a time may append; any thread may read."""
 
     def __init__(
-        self, directory: Path, file: JournalFile, lock: int, lines: list[JournalLine], secrets: Sequence[str],
+        self, directory: Path, file: AppendFile, lock: int, lines: list[JournalLine], secrets: Sequence[str],
         clock: Clock, deadline_s: float, lane: Lane,
     ) -> None:  # fmt: skip
         self.directory = directory
@@ -216,7 +153,7 @@ class RunJournal:
         self._clock, self._deadline_us, self._lane = clock, int(deadline_s * 1e6), lane
         self._unconfirmed: tuple[JournalLine, PendingCall[None]] | None = None
         self._reserve_used = False
-        self._disk_copy: PendingCall[tuple[JournalFile, int]] | None = None
+        self._disk_copy: PendingCall[tuple[AppendFile, int]] | None = None
         self._last_disk_copy_us = 0
         self._mutex = threading.Lock()
 
@@ -241,7 +178,7 @@ class RunJournal:
         )  # fmt: skip
         line = run_records.chain(run_records.masked(begun, mask), ChainHead.of(directory.name))
 
-        def make() -> tuple[JournalFile, int]:
+        def make() -> tuple[AppendFile, int]:
             private_dir(directory.parent)
             if directory.exists():
                 raise SessionError(f"the run {directory.name} already exists")
@@ -252,7 +189,7 @@ class RunJournal:
                 write_durably(directory / PLAN, plan_data)
                 if not hold_reserve(directory):
                     raise OSError(FULL[0], "No space left on device")
-                file = JournalFile.create(directory / JOURNAL, line.raw + b"\n")
+                file = AppendFile.create(directory / JOURNAL, line.raw + b"\n")
                 for parent in (directory, directory.parent, directory.parent.parent):
                     sync_directory(parent)
             return file, lock
@@ -283,10 +220,10 @@ class RunJournal:
             head = lines[-1].head
         journal_directory = make_memory_directory(directory.name) if run.in_memory else directory
 
-        def open_again() -> tuple[JournalFile, int]:
+        def open_again() -> tuple[AppendFile, int]:
             with holding_run(directory) as lock:
                 hold_reserve(directory)
-                file = JournalFile.open(journal_directory / JOURNAL)
+                file = AppendFile.open(journal_directory / JOURNAL)
                 if not file.whole():
                     file.append(b"\n")
             return file, lock
@@ -348,7 +285,7 @@ class RunJournal:
             copy = b"".join(line.raw + b"\n" for line in self._lines)
             try:
                 journal_directory = make_memory_directory(self.run)
-                file = JournalFile.create(journal_directory / JOURNAL, copy)
+                file = AppendFile.create(journal_directory / JOURNAL, copy)
             except (OSError, ConsoleError) as error:
                 raise JournalFull(f"cannot continue the journal in memory either: {error}") from error
             # The old file stays on the disk; it is replaced when the journal returns.
@@ -489,10 +426,10 @@ class RunJournal:
             copy, count = b"".join(line.raw + b"\n" for line in self._lines), len(self._lines)
             lane = Lane("run-journal-home", self._clock)
 
-            def copy_home() -> tuple[JournalFile, int]:
+            def copy_home() -> tuple[AppendFile, int]:
                 write_durably(self.directory / JOURNAL, copy)
                 sync_directory(self.directory)
-                return JournalFile.open(self.directory / JOURNAL), count
+                return AppendFile.open(self.directory / JOURNAL), count
 
             self._disk_copy = lane.start(copy_home)
         homing = self._disk_copy
@@ -505,7 +442,7 @@ class RunJournal:
         except (OSError, LaneTimeout):
             return  # retried later; meanwhile the trouble is shown
 
-    def _switch_to_disk(self, file: JournalFile, count: int) -> None:
+    def _switch_to_disk(self, file: AppendFile, count: int) -> None:
         """Write the remaining lines, then the record of the return. Raises OSError, LaneTimeout."""
         record = self._own(run_records.RETURNED_TO_DISK, "the journal is back on the disk of the session", {})
         rest = b"".join(line.raw + b"\n" for line in [*self._lines[count:], record])
@@ -521,14 +458,14 @@ class RunJournal:
 
 
 def _opened(
-    lane: Lane, call: Callable[[], tuple[JournalFile, int]], deadline_us: int, directory: Path
-) -> tuple[JournalFile, int]:
+    lane: Lane, call: Callable[[], tuple[AppendFile, int]], deadline_us: int, directory: Path
+) -> tuple[AppendFile, int]:
     """Return the file and its lock, opened by `call` in the lane. On JournalStalled or JournalFull nothing stays open,
     even if the disk answers later.
     """
     given_up = threading.Event()
 
-    def opening() -> tuple[JournalFile, int]:
+    def opening() -> tuple[AppendFile, int]:
         file, lock = call()
         if given_up.is_set():
             file.close()

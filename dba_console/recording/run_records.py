@@ -12,7 +12,7 @@ from msgspec import Struct
 from dba_console.core.decoding import convert, from_json
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.recording.hash_chain import ChainError, ChainHead
+from dba_console.recording.hash_chain import ChainError, ChainHead, open_line, seal_line
 from dba_console.recording.plan import JournalRecord
 from dba_console.watch.samples.event import Event
 
@@ -25,7 +25,6 @@ RETURNED_TO_DISK = "journal.home"
 STARTED = "run.started"
 ENDED = "run.ended"
 
-_HASH = b',"hash":"'
 _encode = msgspec.json.Encoder().encode
 """Keeps the order of names, because a row's is that of its columns; the hash covers the bytes as written."""
 _DETAILS = 4096
@@ -126,20 +125,19 @@ def masked_value(value: Any, mask: Callable[[str], str], unmasked: frozenset[str
 def chain(record: JournalRecord, head: ChainHead) -> JournalLine:
     """Return the record as the line after `head`."""
     bare = _encode({"seq": head.seq + 1, **msgspec.to_builtins(record, enc_hook=str)})
-    seq, digest = head.after(bare)
-    return JournalLine(seq, record, digest, bare[:-1] + _HASH + digest.encode() + b'"}')
+    raw, (seq, digest) = seal_line(bare, head)
+    return JournalLine(seq, record, digest, raw)
 
 
 def check(raw: bytes, head: ChainHead) -> JournalLine:
     """Return the line if it is the next one after `head`. Raises ChainError."""
-    bare, _, rest = raw.rpartition(_HASH)
+    bare, digest = open_line(raw)
     try:
         record = from_json(raw, JournalRecord)
         found = int(msgspec.json.decode(raw).get("seq", -1))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         raise ChainError(f"record {head.seq + 1}: cannot be parsed") from None
-    ending = rest.decode("ascii", "replace")
-    seq, digest = head.check(bare + b"}", found, ending.removesuffix('"}'), "record", clean(record.kind))
+    seq, digest = head.check(bare, found, digest, "record", clean(record.kind))
     return JournalLine(seq, record, digest, raw)
 
 

@@ -2,9 +2,11 @@
 
     magic  seq  first seq of the block  wall time  position in the block  size  compressed size  CRC-32  compressed
 
+They are appended to `session.samples`; a full block is followed by its chart values (points), then the next one starts.
+
 A record holds one sample as MessagePack; the samples before it in the block are its dictionary (one zstd stream,
-flushed after each sample). So a record is durable as soon as it is written, a full block is its records joined, and a
-damaged block can be read up to the damage. The first sample of a block is a key sample: reading can start there.
+flushed after each sample). So a record is durable as soon as it is written, and a damaged block can be read up to the
+damage. The first sample of a block is a key sample: reading can start there.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import io
 import struct
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from mmap import mmap
 from typing import NamedTuple
 
 import msgspec
@@ -43,12 +46,22 @@ HEAD_SIZE = _HEAD.size + _CRC.size
 
 
 class BlockEntry(NamedTuple):
-    """A line of the block index."""
+    """A line of the block index: what the block holds, and where it is in `session.samples`."""
 
     first_seq: int
     samples: int
     first_us: int
     last_us: int
+    at: int
+    size: int
+    """Bytes of its records."""
+    points_size: int
+    """Bytes of its chart values, which follow the records."""
+
+    @property
+    def end(self) -> int:
+        """Return the offset after the block."""
+        return self.at + self.size + self.points_size
 
 
 class SampleRecord(NamedTuple):
@@ -63,7 +76,7 @@ class SampleRecord(NamedTuple):
     packed: bytes
 
     @classmethod
-    def read(cls, data: bytes, at: int = 0) -> SampleRecord:
+    def read(cls, data: bytes | mmap, at: int = 0) -> SampleRecord:
         """Return the record at an offset. Raises Damaged if it is truncated or its checksum does not match."""
         body = at + HEAD_SIZE
         if len(data) < body or data[at : at + 4] != MAGIC:
@@ -74,6 +87,23 @@ class SampleRecord(NamedTuple):
         if len(packed) != length or crc != _CRC.unpack_from(data, at + _HEAD.size)[0]:
             raise Damaged("a sample of the recording does not match its checksum")
         return cls(seq, base_seq, wall_us, position, size, packed)
+
+    @property
+    def end(self) -> int:
+        """Return the bytes of the record."""
+        return HEAD_SIZE + len(self.packed)
+
+
+def scan_records(data: bytes | mmap, at: int = 0) -> Iterator[tuple[int, SampleRecord]]:
+    """Yield every readable record from an offset on, with its offset; what is damaged is skipped."""
+    while (at := data.find(MAGIC, at)) >= 0:
+        try:
+            record = SampleRecord.read(data, at)
+        except Damaged:
+            at += 1
+            continue
+        yield at, record
+        at += record.end
 
 
 class BlockWriter:
@@ -86,21 +116,20 @@ class BlockWriter:
     def restart(self) -> None:
         """Begin an empty block."""
         self._stream = self._compressor.compressobj()
-        self.records: list[bytes] = []
+        self.samples = 0
         self.size = 0
         """Bytes of its samples before compression."""
-        self._base_seq = 0
+        self.base_seq = 0
 
     def add(self, seq: int, wall_us: int, encoded: bytes) -> bytes:
         """Return the record of the next sample."""
-        if not self.records:
-            self._base_seq = seq
+        if not self.samples:
+            self.base_seq = seq
         packed = self._stream.compress(encoded) + self._stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
-        head = _HEAD.pack(MAGIC, seq, self._base_seq, wall_us, len(self.records), len(encoded), len(packed))
-        record = head + _CRC.pack(zlib.crc32(packed, zlib.crc32(head))) + packed
-        self.records.append(record)
+        head = _HEAD.pack(MAGIC, seq, self.base_seq, wall_us, self.samples, len(encoded), len(packed))
+        self.samples += 1
         self.size += len(encoded)
-        return record
+        return head + _CRC.pack(zlib.crc32(packed, zlib.crc32(head))) + packed
 
 
 class SampleBlock:
@@ -131,7 +160,7 @@ class SampleBlock:
             except Damaged as error:
                 self.damage = error
                 break
-            at += HEAD_SIZE + len(record.packed)
+            at += record.end
         if not self._records:
             raise self.damage or Damaged("a block of the recording is empty")
 
@@ -139,9 +168,9 @@ class SampleBlock:
         return len(self._records)
 
     @property
-    def entry(self) -> BlockEntry:
-        """Return its line of the block index."""
-        return BlockEntry(self.base_seq, len(self), self.walls[0], self.walls[-1])
+    def span(self) -> tuple[int, int, int, int]:
+        """Return number of the first sample, number of samples, first and last time: the start of its index line."""
+        return self.base_seq, len(self), self.walls[0], self.walls[-1]
 
     @property
     def base_seq(self) -> int:

@@ -1,11 +1,14 @@
-"""Read the stored rows of a recording from its SQLite database.
+"""Read the stored content of a recording: events and index from its SQLite database, samples from `session.samples`.
 
 No read transaction stays open between two calls, so a reader never blocks the checkpoint of the writer's log.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -14,14 +17,16 @@ from dba_console.core.decoding import convert
 from dba_console.core.errors import Damaged
 from dba_console.recording.backlog import Gap
 from dba_console.recording.journal import JournalRow, LogLine
-from dba_console.recording.layout import SessionMeta
-from dba_console.recording.sample_block import BlockEntry
+from dba_console.recording.layout import SAMPLES, SessionMeta
+from dba_console.recording.sample_block import BLOCK_LIMIT, BlockEntry, scan_records
 
 T = TypeVar("T")
 
+_BLOCKS = f"SELECT {', '.join(BlockEntry._fields)} FROM blocks"
+
 
 class Source(Protocol):
-    """Rows of a session.db in the order they were written. Every method may raise Damaged."""
+    """The content of a session in the order it was written. Every method may raise Damaged."""
 
     def meta(self) -> dict[str, str]: ...
     def blocks(self, after_seq: int = -1) -> list[BlockEntry]: ...
@@ -34,31 +39,72 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class SqlSource:
-    """Reads the database through SQLite."""
+class SampleFile:
+    """`session.samples`, opened for reading. A missing file is like an empty one."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, directory: Path) -> None:
+        self.descriptor = -1
+        try:
+            # Opening a pipe would block forever; opening a device may have side effects.
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+            self.descriptor = os.open(directory / SAMPLES, flags)
+            if not stat.S_ISREG(os.fstat(self.descriptor).st_mode):
+                self.close()
+        except OSError:
+            return
+
+    def size(self) -> int:
+        return 0 if self.descriptor < 0 else os.fstat(self.descriptor).st_size
+
+    def read(self, at: int, size: int) -> bytes:
+        """Return these bytes, fewer if the file is shorter. Raises Damaged."""
+        if self.descriptor < 0 or at < 0 or not 0 <= size <= BLOCK_LIMIT:
+            return b""
+        try:
+            return os.pread(self.descriptor, size, at)
+        except (OSError, OverflowError) as error:
+            raise Damaged(f"cannot read {SAMPLES}: {error}") from error
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class SqlSource:
+    """Reads the database through SQLite, and the samples where its index says."""
+
+    def __init__(self, connection: sqlite3.Connection, samples: SampleFile) -> None:
         self._connection = connection
+        self._samples = samples
 
     def meta(self) -> dict[str, str]:
         return dict(self._rows("SELECT key, value FROM meta WHERE value IS NOT NULL", tuple[str, str]))
 
     def blocks(self, after_seq: int = -1) -> list[BlockEntry]:
-        query = "SELECT first_seq, samples, first_us, last_us FROM blocks WHERE first_seq > ? ORDER BY first_seq"
-        return self._rows(query, BlockEntry, after_seq)
+        return self._rows(f"{_BLOCKS} WHERE first_seq > ? ORDER BY first_seq", BlockEntry, after_seq)
 
     def block(self, first_seq: int) -> bytes:
-        return self._blob("SELECT data FROM block_data WHERE first_seq = ?", first_seq)
+        entry = self._entry(first_seq)
+        return self._samples.read(entry.at, entry.size)
 
     def points(self, first_seq: int) -> bytes:
-        return self._blob("SELECT data FROM block_points WHERE first_seq = ?", first_seq)
+        entry = self._entry(first_seq)
+        return self._samples.read(entry.at + entry.size, entry.points_size)
 
     def tail(self, after_seq: int = -1) -> list[bytes]:
-        rows = self._rows("SELECT data FROM tail WHERE seq > ? ORDER BY seq", tuple[bytes], after_seq)
-        return [data for (data,) in rows]
+        newest = self._rows(f"{_BLOCKS} ORDER BY at DESC LIMIT 1", BlockEntry)
+        at = newest[0].end if newest else 0
+        data = self._samples.read(at, min(self._samples.size() - at, BLOCK_LIMIT))
+        return [data[at : at + record.end] for at, record in scan_records(data) if record.seq > after_seq]
+
+    def missing_bytes(self) -> int:
+        """Return the bytes of blocks that were cut off from the end of the file."""
+        newest = self._rows(f"{_BLOCKS} ORDER BY at DESC LIMIT 1", BlockEntry)
+        return max(0, newest[0].end - self._samples.size()) if newest else 0
 
     def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]:
-        query = "SELECT * FROM journal WHERE wall_us >= ? AND wall_us <= ? ORDER BY seq DESC LIMIT ?"
+        query = "SELECT seq, wall_us, line FROM journal WHERE wall_us >= ? AND wall_us <= ? ORDER BY seq DESC LIMIT ?"
         first, last = -(1 << 62) if from_us is None else from_us, 1 << 62 if to_us is None else to_us
         return self._rows(query, JournalRow, first, last, -1 if limit is None else limit)[::-1]
 
@@ -71,6 +117,13 @@ class SqlSource:
 
     def close(self) -> None:
         self._connection.close()
+        self._samples.close()
+
+    def _entry(self, first_seq: int) -> BlockEntry:
+        rows = self._rows(f"{_BLOCKS} WHERE first_seq = ?", BlockEntry, first_seq)
+        if not rows:
+            raise Damaged("a block of the recording is missing")
+        return rows[0]
 
     def _rows(self, query: str, kind: type[T], *values: int) -> list[T]:
         """The rows as `kind`, which they are checked against: a recording may come from anywhere."""
@@ -79,12 +132,6 @@ class SqlSource:
             return convert(self._connection.execute(query, values).fetchall(), list[kind])  # type: ignore[valid-type]
         except (sqlite3.Error, OverflowError, UnicodeDecodeError, msgspec.ValidationError) as error:
             raise Damaged(f"cannot read session.db: {error}") from error
-
-    def _blob(self, query: str, key: int) -> bytes:
-        rows = self._rows(query, tuple[bytes], key)
-        if not rows:
-            raise Damaged("a block of the recording is missing")
-        return rows[0][0]
 
 
 def session_meta(values: dict[str, str]) -> SessionMeta | None:

@@ -13,25 +13,26 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from heapq import merge
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.recording import journal
-from dba_console.recording.backlog import Backlog, Batch, SealedBlock
+from dba_console.recording.append_file import AppendFile
+from dba_console.recording.backlog import Backlog, Batch, BlockEnd, SampleRow
 from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.journal import (
     DIGEST_EVENTS,
     ROW_CHAINS,
     START,
     LogLine,
+    block_digest,
     chain_record,
-    digest,
-    index_digest,
-    meta_digest,
     tidy_line,
 )
-from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, LOG, SessionMeta
+from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, LOG, SAMPLES, SessionMeta
+from dba_console.recording.sample_block import BlockEntry
 from dba_console.watch.samples.event import Event
 
 # Tables of `session.db`, and its writing connection.
@@ -39,43 +40,43 @@ from dba_console.watch.samples.event import Event
 # WAL with synchronous=NORMAL: every commit survives a kill of the program; a host crash may lose the last ones.
 # The views `events`, `steps`, `findings` and `lines` are for plain sqlite3.
 
-WAL_PAGES = 500
-"""Pages in the write-ahead log that trigger a checkpoint (2 MB): about two minutes of samples at 1 Hz."""
+PAGE_SIZE = 16384
+"""An event fits into one page, so it can be found in a damaged file (damaged_file)."""
+WAL_PAGES = 128
+"""Pages in the write-ahead log that trigger a checkpoint (2 MB)."""
 WAL_BYTES = 4 << 20
 
-TABLES = frozenset(("meta", "blocks", "block_data", "block_points", "tail", "gaps", "journal", "output"))
+TABLES = frozenset(("meta", "blocks", "gaps", "journal", "output"))
 """Tables of a session; all others are views."""
 _TIME = "strftime('%Y-%m-%dT%H:%M:%f', wall_us / 1e6, 'unixepoch') || 'Z'"
 
-_OF_DETAILS = "CASE WHEN json_valid(details) THEN json_extract(details, '$.{}') END"
+_MEMBER = "CASE WHEN json_valid(line) THEN json_extract(line, '$.{0}') END"
+
+_SHOWN = ("kind", "tag", "severity", "who", "text", "details")
 
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE IF NOT EXISTS blocks (
-    first_seq INTEGER PRIMARY KEY, samples INTEGER, first_us INTEGER, last_us INTEGER, bytes INTEGER);
-CREATE TABLE IF NOT EXISTS block_data (first_seq INTEGER PRIMARY KEY, data BLOB);
-CREATE TABLE IF NOT EXISTS block_points (first_seq INTEGER PRIMARY KEY, data BLOB);
-CREATE TABLE IF NOT EXISTS tail (seq INTEGER PRIMARY KEY, wall_us INTEGER, data BLOB);
+    first_seq INTEGER PRIMARY KEY, samples INTEGER, first_us INTEGER, last_us INTEGER,
+    at INTEGER, size INTEGER, points_size INTEGER);
 CREATE TABLE IF NOT EXISTS gaps (
     from_us INTEGER, to_us INTEGER, samples INTEGER, reason TEXT);
-CREATE TABLE IF NOT EXISTS journal (
-    seq INTEGER PRIMARY KEY, wall_us INTEGER, mono_us INTEGER, kind TEXT, tag TEXT, severity TEXT, who TEXT,
-    occurred_us INTEGER, text TEXT, details TEXT, hash TEXT);
+CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, wall_us INTEGER, line TEXT);
 CREATE TABLE IF NOT EXISTS output (
     wall_us INTEGER, tag TEXT, text TEXT, stream TEXT, run TEXT, block TEXT, execution INTEGER);
 CREATE VIEW IF NOT EXISTS events AS
-    SELECT seq, {_TIME} AS time, kind, tag, severity, who, text, details FROM journal;
+    SELECT seq, {_TIME} AS time, {", ".join(f"{_MEMBER.format(name)} AS {name}" for name in _SHOWN)} FROM journal;
 CREATE VIEW IF NOT EXISTS steps AS
-    SELECT seq, {_TIME} AS time, coalesce({_OF_DETAILS.format("step")}, tag) AS step,
-        coalesce({_OF_DETAILS.format("state")}, substr(kind, 6)) AS state, who, text, details,
-        {_OF_DETAILS.format("run")} AS run
-    FROM journal WHERE kind LIKE 'step.%';
+    SELECT seq, time, coalesce(json_extract(details, '$.step'), tag) AS step,
+        coalesce(json_extract(details, '$.state'), substr(kind, 6)) AS state, who, text, details,
+        json_extract(details, '$.run') AS run
+    FROM events WHERE kind LIKE 'step.%';
 CREATE VIEW IF NOT EXISTS findings AS
-    SELECT seq, {_TIME} AS time, substr(kind, 9) AS state, severity, text, details
-    FROM journal WHERE kind LIKE 'finding.%';
+    SELECT seq, time, substr(kind, 9) AS state, severity, text, details FROM events WHERE kind LIKE 'finding.%';
 CREATE VIEW IF NOT EXISTS lines AS
     SELECT {_TIME} AS time, tag, text FROM (
-        SELECT wall_us, seq, tag, text FROM journal UNION ALL SELECT wall_us, rowid, tag, text FROM output)
+        SELECT wall_us, seq, {_MEMBER.format("tag")} AS tag, {_MEMBER.format("text")} AS text FROM journal
+        UNION ALL SELECT wall_us, rowid, tag, text FROM output)
     ORDER BY wall_us, seq;
 """
 
@@ -85,6 +86,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     # Created by the thread that starts the recording, then used only by the writer.
     connection = sqlite3.connect(path, isolation_level=None, timeout=2.0, check_same_thread=False)
     for pragma in (
+        f"page_size={PAGE_SIZE}",
         "journal_mode=WAL",
         "synchronous=NORMAL",
         f"wal_autocheckpoint={WAL_PAGES}",
@@ -101,7 +103,7 @@ def create(connection: sqlite3.Connection, meta: SessionMeta) -> None:
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={FORMAT}")
     connection.executescript("BEGIN IMMEDIATE;" + _TABLES + "COMMIT;")
-    rows = [(key, None if value is None else str(value)) for key, value in msgspec.structs.asdict(meta).items()]
+    rows = list(stored_meta(meta).items())
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
     connection.execute("COMMIT")
@@ -110,10 +112,10 @@ def create(connection: sqlite3.Connection, meta: SessionMeta) -> None:
 
 
 class Store:
-    """`session.db` and `session.log` of one session."""
+    """`session.db`, `session.samples` and `session.log` of one session."""
 
     def __init__(self, directory: Path, meta: SessionMeta) -> None:
-        """Create both files. Raises sqlite3.Error or OSError."""
+        """Create the files. Raises sqlite3.Error or OSError."""
         self._directory = directory
         self._meta = meta
         self._log = _open_private(directory / LOG)
@@ -121,10 +123,11 @@ class Store:
         self._inode = os.stat(directory / DATABASE).st_ino
         self._connection: sqlite3.Connection | None = open_for_writing(directory / DATABASE)
         create(self._connection, meta)
+        self._samples = AppendFile.create(directory / SAMPLES, b"")
+        self._open_block: _OpenBlock | None = None
         self._chain = ChainHead.of(meta.id)
         self._unlogged = ""
         self._digests: dict[str, str] = {}
-        self._index: dict[str, str] = {}
         self._gaps, self._output = (ChainHead.of(name) for name in ROW_CHAINS)
 
     @property
@@ -134,44 +137,54 @@ class Store:
 
     def write(self, batch: Batch) -> None:
         """Write the batch atomically. Raises sqlite3.Error or OSError if nothing was written."""
-        connection = self._open()
+        self._require_file()
+        before = self._samples.size
+        layout = _Layout(before, self._open_block)
+        for item in batch.samples:
+            layout.add(item)
+        if layout.data:
+            # The index of a block must not reach the disk before the block.
+            self._samples.append(bytes(layout.data), sync=bool(layout.entries))
+        try:
+            if layout.entries or batch.events or batch.gaps or batch.lines:
+                self._write_rows(batch, layout)
+        except (sqlite3.Error, OSError):
+            self._samples.cut(before)
+            raise
+        self._open_block = layout.block
+        self._write_log()
+
+    def _write_rows(self, batch: Batch, layout: _Layout) -> None:
+        connection = self._connect()
         lines = [tidy_line(line) for line in batch.lines]
-        gaps, output = (
-            self._gaps.after_all(map(chain_record, batch.gaps)),
-            self._output.after_all(map(chain_record, lines)),
-        )
-        digests = self._digests | {_key(block): digest(block.data) for block in batch.blocks}
-        index = self._index | {_key(block): index_digest(block.entry, block.points) for block in batch.blocks}
-        carried = {"blocks": digests, "index": index, "gaps": list(gaps), "output": list(output)}
+        gaps = self._gaps.after_all(map(chain_record, batch.gaps))
+        output = self._output.after_all(map(chain_record, lines))
+        digests = self._digests | layout.digests
+        carried = {"blocks": digests, "gaps": list(gaps), "output": list(output)}
         events = [self._with_digests(event, carried) for event in batch.events]
         rows = journal.link(events, self._chain)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            for block in batch.blocks:
-                _write_block(connection, block)
-            connection.executemany(
-                "INSERT OR REPLACE INTO tail VALUES (?, ?, ?)", [(row.seq, row.wall_us, row.data) for row in batch.rows]
-            )
+            connection.executemany("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?)", layout.entries)
             connection.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?)", batch.gaps)
-            connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO journal VALUES (?, ?, ?)", rows)
             connection.executemany("INSERT INTO output VALUES (?, ?, ?, ?, ?, ?, ?)", lines)
             connection.execute("COMMIT")
         except sqlite3.Error:
             self._roll_back()
             raise
         self._gaps, self._output = gaps, output
-        has_digest_event = any(event.kind in DIGEST_EVENTS for event in events)
-        self._digests, self._index = ({}, {}) if has_digest_event else (digests, index)
+        self._digests = {} if any(event.kind in DIGEST_EVENTS for event in events) else digests
         if rows:
             self._chain = ChainHead(rows[-1].seq, rows[-1].hash)
         self._unlogged += "".join(
-            journal.log_line(wall_us, self._meta.host, tag, text) for wall_us, tag, text in _by_time(rows, lines)
+            journal.log_line(wall_us, self._meta.host, tag, text) for wall_us, tag, text in _by_time(events, lines)
         )
-        self._write_log()
 
     def finish(self, reason: str) -> None:
         """Mark the session closed and checkpoint the log, so that the file can be opened read-only anywhere."""
-        connection = self._open()
+        self._require_file()
+        connection = self._connect()
         closed = json.dumps({"reason": journal.one_line(reason), "events": self._chain.seq, "head": self._chain.hash})
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (closed,))
         # Fails while a console has it open; do not wait for it.
@@ -186,13 +199,16 @@ class Store:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self._samples.close()
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
 
-    def _open(self) -> sqlite3.Connection:
+    def _require_file(self) -> None:
         if os.stat(self._directory / DATABASE).st_ino != self._inode:
             raise OSError("another file has replaced session.db")
+
+    def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = open_for_writing(self._directory / DATABASE)
         return self._connection
@@ -216,7 +232,7 @@ class Store:
         if event.kind in DIGEST_EVENTS:
             event.details.update(carried)
         elif event.kind == START:
-            event.details["meta"] = meta_digest(msgspec.structs.asdict(self._meta))
+            event.details["meta"] = stored_meta(self._meta)
         return event
 
     def _write_log(self) -> None:
@@ -235,22 +251,62 @@ class Store:
         self._unlogged = ""
 
 
-def _key(block: SealedBlock) -> str:
-    return str(block.entry.first_seq)
+def stored_meta(meta: SessionMeta) -> dict[str, str]:
+    """Return the metadata as stored in their table, and in the first event."""
+    return {key: str(value) for key, value in msgspec.structs.asdict(meta).items() if value is not None}
 
 
-def _by_time(rows: list[journal.JournalRow], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
+class _OpenBlock(NamedTuple):
+    """A block whose records are being written; its entry has no chart values yet."""
+
+    entry: BlockEntry
+    chain: ChainHead
+
+
+class _Layout:
+    """Where the samples of one batch go in `session.samples`, and the index of the blocks that end in it."""
+
+    def __init__(self, at: int, block: _OpenBlock | None) -> None:
+        self.data = bytearray()
+        self.entries: list[BlockEntry] = []
+        self.digests: dict[str, str] = {}
+        self.block = block
+        self._at = at
+
+    def add(self, item: SampleRow | BlockEnd) -> None:
+        """Append a sample or the end of a block."""
+        if isinstance(item, SampleRow):
+            self._add_row(item)
+        elif self.block is not None and self.block.entry.first_seq == item.base_seq:
+            self._end_block(item.points)
+
+    def _add_row(self, row: SampleRow) -> None:
+        block = self.block
+        if block is None or block.entry.first_seq != row.base_seq:
+            self._end_block(b"")  # its other samples were dropped while the disk was stalled
+            at = self._at + len(self.data)
+            entry = BlockEntry(row.seq, 0, row.wall_us, row.wall_us, at, 0, 0)
+            block = _OpenBlock(entry, ChainHead.of("block"))
+        entry, chain = block
+        size = entry.size + len(row.data)
+        entry = entry._replace(samples=entry.samples + 1, last_us=row.wall_us, size=size)
+        self.block = _OpenBlock(entry, chain.after(row.data))
+        self.data += row.data
+
+    def _end_block(self, points: bytes) -> None:
+        if self.block is None:
+            return
+        entry = self.block.entry._replace(points_size=len(points))
+        self.entries.append(entry)
+        self.digests[str(entry.first_seq)] = block_digest(entry, self.block.chain, points)
+        self.data += points
+        self.block = None
+
+
+def _by_time(events: list[Event], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
     """Return time, tag and text of events and lines merged by time; the order within each is kept."""
-    events = [(row.wall_us, row.tag, row.text) for row in rows]
-    return merge(events, [line[:3] for line in lines], key=lambda one: one[0]) if lines else events
-
-
-def _write_block(connection: sqlite3.Connection, block: SealedBlock) -> None:
-    first_seq = block.entry.first_seq
-    connection.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?, ?)", (*block.entry, len(block.data)))
-    connection.execute("INSERT OR REPLACE INTO block_data VALUES (?, ?)", (first_seq, block.data))
-    connection.execute("INSERT OR REPLACE INTO block_points VALUES (?, ?)", (first_seq, block.points))
-    connection.execute("DELETE FROM tail WHERE seq BETWEEN ? AND ?", (first_seq, block.last_seq))
+    logged = [(event.wall_us, event.tag, event.text) for event in events]
+    return merge(logged, [line[:3] for line in lines], key=lambda one: one[0]) if lines else logged
 
 
 def _open_private(path: Path) -> int:

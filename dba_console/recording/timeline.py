@@ -82,8 +82,8 @@ class Timeline:
         self._tails: list[SampleBlock] = []
         self._kept: OrderedDict[int, SampleBlock] = OrderedDict()
         self._bad: set[int] = set()
-        self.row_errors: list[str] = []
-        """Problems of blocks and of the newest samples."""
+        self.trouble: str | None = None
+        """First problem of a block or of the newest samples."""
 
     def __len__(self) -> int:
         return len(self._index) + len(self._tails)
@@ -117,7 +117,7 @@ class Timeline:
             try:
                 self._take_row(row)
             except Damaged as error:
-                self.row_errors.append(error.message)
+                self.trouble = self.trouble or error.message
 
     def _take_row(self, row: bytes) -> None:
         record = SampleRecord.read(row)
@@ -139,22 +139,18 @@ class Timeline:
         """Return the stored number of a sealed block, None for an unsealed one."""
         return self._index.seqs[position] if position < len(self._index) else None
 
-    def growing(self, position: int) -> SampleBlock:
-        """Return an unsealed block."""
-        return self._tails[position - len(self._index)]
-
     def block(self, position: int) -> SampleBlock:
         """Return the block at that position, decoded as far as needed. Raises Damaged."""
         seq = self.sealed_seq(position)
         if seq is None:
-            return self.growing(position)
+            return self._tails[position - len(self._index)]
         if seq in self._bad:
             raise Damaged("a block of the recording is damaged")
         block = self._kept.get(seq)
         if block is None:
             block = self._kept[seq] = SampleBlock(self._source.block(seq))
             if block.damage is not None:
-                self.row_errors.append(block.damage.message)
+                self.trouble = self.trouble or block.damage.message
         self._kept.move_to_end(seq)
         while len(self._kept) > CACHE_LEAST and sum(kept.weight for kept in self._kept.values()) > CACHE_BYTES:
             self._kept.popitem(last=False)

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from dba_console.core.errors import Damaged
+from dba_console.core.sanitize import clean
 from dba_console.recording.hash_chain import ChainError, ChainHead
 from dba_console.recording.journal import (
     DIGEST_EVENTS,
@@ -22,15 +23,14 @@ from dba_console.recording.journal import (
     ROW_CHAINS,
     START,
     JournalRow,
+    block_digest,
     chain_record,
-    digest,
+    check_row,
     event_of,
-    index_digest,
-    meta_digest,
 )
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_verification import RunVerification, verify_runs
-from dba_console.recording.sample_block import BlockEntry, SampleBlock
+from dba_console.recording.sample_block import BlockEntry, SampleBlock, scan_records
 from dba_console.recording.source import Source
 
 ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
@@ -77,8 +77,8 @@ def _verify(recording: Recording) -> Verification:
     carried = _CarriedDigests(rows)
     blocks, broken = _check_blocks(recording, carried)
     problems += broken
-    checked = [_count(len(rows), "event"), _count(blocks, "block") + (" with chart values" if carried.index else "")]
-    unchecked = [] if carried.index or not blocks else ["chart values"]
+    checked = [_count(len(rows), "event"), _count(blocks, "block") + " with chart values"]
+    unchecked: list[str] = []
     stored = recording.stored
     for what, read, one in (("gaps", stored.gaps, "gap"), ("output", stored.output, "line of output")):
         found = _check_rows(what, read, carried, one, problems)
@@ -94,11 +94,8 @@ def _verify(recording: Recording) -> Verification:
     closed = recording.closed
     if closed is not None:
         problems += _cut_end(rows, closed)
-        newer, older = _outside_blocks(stored, problems)
-        if newer:
+        if newer := _after_blocks(stored, problems):
             problems.append(f"{_count(newer, 'sample')} after the last block, although the session was closed")
-        if older:
-            unchecked.append(f"{_count(older, 'sample')} outside a block")
     elif recording.state == "crashed":
         notes.append("the session was not closed: a removed end cannot be distinguished from a crash")
     runs = verify_runs(recording.directory, (event_of(row) for row in rows))
@@ -110,25 +107,23 @@ def _verify(recording: Recording) -> Verification:
     return structs.replace(answer, first_bad=problems[0]) if problems else answer
 
 
-def _changed_meta(stored: Source, digest: str) -> Iterator[str]:
+def _changed_meta(stored: Source, expected: dict[str, Any]) -> Iterator[str]:
     try:
-        same = meta_digest(stored.meta()) == digest
+        values = {key: value for key, value in stored.meta().items() if key != "closed"}
     except Damaged as error:
         yield f"session metadata: {error.message}"
         return
-    if not same:
-        yield "session metadata (target, host, times …): changed"
+    if changed := sorted(key for key in {*values, *expected} if values.get(key) != expected.get(key)):
+        yield f"session metadata: changed ({', '.join(map(clean, changed))})"
 
 
-def _outside_blocks(stored: Source, problems: list[str]) -> tuple[int, int]:
-    """Return the number of samples outside blocks, after the last block and before its end."""
+def _after_blocks(stored: Source, problems: list[str]) -> int:
+    """Return the number of samples after the last block."""
     try:
-        blocks = stored.blocks()
-        newer = len(stored.tail(blocks[-1].first_seq + blocks[-1].samples - 1 if blocks else -1))
-        return newer, len(stored.tail()) - newer
+        return len(stored.tail())
     except Damaged as error:
         problems.append(f"samples: {error.message}")
-        return 0, 0
+        return 0
 
 
 def _count(number: int, what: str) -> str:
@@ -143,24 +138,22 @@ class _CarriedDigests:
     def __init__(self, rows: Iterable[JournalRow]) -> None:
         self.blocks: dict[int, str] = {}
         """First tick of a block -> its digest."""
-        self.index: dict[int, str] = {}
         self.running: dict[str, list[ChainHead]] = {name: [] for name in ROW_CHAINS}
-        self.meta: str | None = None
+        self.meta: dict[str, Any] | None = None
         self.whole = False
         """The last one is the end of the session: it covers everything."""
-        for row in rows:
-            if row.kind == START:
-                meta = event_of(row).details.get("meta")
-                self.meta = meta if isinstance(meta, str) else None
-            elif row.kind in DIGEST_EVENTS:
-                self._take(event_of(row).details)
-                self.whole = row.kind == END and bool(self.running["gaps"])
+        for event in map(event_of, rows):
+            if event.kind == START:
+                meta = event.details.get("meta")
+                self.meta = meta if isinstance(meta, dict) else None
+            elif event.kind in DIGEST_EVENTS:
+                self._take(event.details)
+                self.whole = event.kind == END and bool(self.running["gaps"])
 
     def _take(self, details: dict[str, Any]) -> None:
-        for name, into in (("blocks", self.blocks), ("index", self.index)):
-            found = details.get(name)
-            if isinstance(found, dict):
-                into.update({int(seq): str(value) for seq, value in found.items() if str(seq).isdecimal()})
+        found = details.get("blocks")
+        if isinstance(found, dict):
+            self.blocks.update({int(seq): str(value) for seq, value in found.items() if str(seq).isdecimal()})
         for name, running in self.running.items():
             match details.get(name):
                 case [int(count), str(head)]:
@@ -208,12 +201,11 @@ def _broken_chain(rows: list[JournalRow], head: ChainHead | None) -> list[str]:
             if head is None and row.seq == 1:  # the name of the chain is lost with the session's metadata
                 head = ChainHead(row.seq, row.hash)
             else:
-                head = head or ChainHead.of("")
-                head = head.check(chain_record(row[:-1]), row.seq, row.hash, "event", row.kind)
+                head = check_row(row, head or ChainHead.of(""))
         except ChainError as error:
             return [str(error)]
-        except (ValueError, TypeError):
-            return [f"event {row.seq}: changed ({row.kind})"]
+        except ValueError:
+            return [f"event {row.seq}: changed"]
     return []
 
 
@@ -234,16 +226,15 @@ def _check_blocks(recording: Recording, carried: _CarriedDigests) -> tuple[int, 
 
 def _check_block(recording: Recording, entry: BlockEntry, carried: _CarriedDigests) -> str | None:
     seq = entry.first_seq
-    data = recording.stored.block(seq)
+    data, points = recording.stored.block(seq), recording.stored.points(seq)
     block = SampleBlock(data)
     if block.damage is not None:
         return block.damage.message
-    if seq in carried.blocks and carried.blocks[seq] != digest(data):
-        return "does not match its digest in the event chain"
-    if entry != block.entry:
+    if entry[:4] != block.span:
         return "its index line does not match the block"
-    if seq in carried.index and carried.index[seq] != index_digest(entry, recording.stored.points(seq)):
-        return "its chart values do not match their digest in the event chain"
+    records = ChainHead.of("block").after_all(data[at : at + record.end] for at, record in scan_records(data))
+    if seq in carried.blocks and carried.blocks[seq] != block_digest(entry, records, points):
+        return "does not match its digest in the event chain"
     if carried.whole and seq not in carried.blocks:
         return "added after the session was closed"
     return None
@@ -259,6 +250,6 @@ def _cut_end(rows: list[JournalRow], closed: str) -> list[str]:
         return [f"event {len(rows) + 1}: missing; the session was closed with {events}"]
     if events > 0 and rows[events - 1].hash != head:
         return [f"event {events}: does not match the closing note of the session"]
-    if events > 0 and rows[events - 1].kind == END and not rows[events - 1].text.endswith(f": {reason}"):
+    if events > 0 and (last := event_of(rows[events - 1])).kind == END and not last.text.endswith(f": {reason}"):
         return ["the closing note of the session does not match its last event"]
     return []

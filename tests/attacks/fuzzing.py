@@ -228,7 +228,7 @@ def _sessions(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
     directory = place / SESSION
     directory.mkdir()
     shutil.copy(RECORDED / "session.log", directory)
-    whole = (RECORDED / "session.db").read_bytes()
+    whole, samples = (RECORDED / "session.db").read_bytes(), (RECORDED / "session.samples").read_bytes()
 
     def read_all() -> None:
         found = session_row(directory)
@@ -251,36 +251,41 @@ def _sessions(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
             left.unlink()
         database = directory / "session.db"
         database.write_bytes(mutated(whole, drawn) if change == 0 else whole)
-        if change:
-            _change_rows(database, change, drawn)
+        (directory / "session.samples").write_bytes(mutated(samples, drawn) if change == 2 else samples)
+        if change == 1:
+            _change_rows(database, drawn)
+        elif change == 3:
+            _change_samples(directory, drawn)
         read_all()
 
     while True:
-        yield partial(attempt, drawn.randrange(3))
+        yield partial(attempt, drawn.randrange(4))
 
 
-def _change_rows(database: Path, change: int, drawn: random.Random) -> None:
-    """1: odd values in columns. 2: blocks and chart values whose contents are odd and whose checksum holds."""
+def _change_rows(database: Path, drawn: random.Random) -> None:
+    """Odd values in columns."""
     with sqlite3.connect(database, isolation_level=None) as connection:
-        if change == 1:
-            table = drawn.choice(("meta", "blocks", "block_data", "block_points", "tail", "gaps", "journal"))
-            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-            value = drawn.choice(
-                (None, -1, 0, (1 << 63) - 1, 1e300, "", "x" * 3000, b"", b"\x00" * 500, '{"blocks": [1]}')
-            )
-            with suppress(sqlite3.IntegrityError):  # the key of a table is a number
-                connection.execute(f"UPDATE OR REPLACE {table} SET {drawn.choice(columns)} = ?", (value,))
-        else:
-            for seq, data in connection.execute("SELECT first_seq, data FROM block_data").fetchall():
-                odd_block = BlockWriter()
-                for sample in SampleBlock(data).samples():
-                    odd_block.add(sample.seq, sample.wall_us, mutated(encode_sample(sample), drawn))
-                sealed = b"".join(odd_block.records)
-                connection.execute("UPDATE block_data SET data = ? WHERE first_seq = ?", (sealed, seq))
-            for seq, data in connection.execute("SELECT first_seq, data FROM block_points").fetchall():
-                connection.execute(
-                    "UPDATE block_points SET data = ? WHERE first_seq = ?", (data[:4] + mutated(data[4:], drawn), seq)
-                )
+        table = drawn.choice(("meta", "blocks", "gaps", "journal"))
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        value = drawn.choice((None, -1, 0, (1 << 63) - 1, 1e300, "", "x" * 3000, b"", b"\x00" * 500, '{"blocks": [1]}'))
+        with suppress(sqlite3.IntegrityError):  # the key of a table is a number
+            connection.execute(f"UPDATE OR REPLACE {table} SET {drawn.choice(columns)} = ?", (value,))
+    connection.close()
+
+
+def _change_samples(directory: Path, drawn: random.Random) -> None:
+    """Blocks and chart values whose contents are odd and whose checksum holds."""
+    recording = Recording.open(directory)
+    entry = recording.stored.blocks()[0]
+    block, writer = SampleBlock(recording.stored.block(entry.first_seq)), BlockWriter()
+    points = recording.stored.points(entry.first_seq)
+    recording.close()
+    records = b"".join(
+        writer.add(sample.seq, sample.wall_us, mutated(encode_sample(sample), drawn)) for sample in block.samples()
+    )
+    (directory / "session.samples").write_bytes(records + points[:16] + mutated(points[16:], drawn))
+    with sqlite3.connect(directory / "session.db", isolation_level=None) as connection:
+        connection.execute("UPDATE blocks SET size = ?", (len(records),))
     connection.close()
 
 

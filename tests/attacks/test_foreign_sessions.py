@@ -22,10 +22,10 @@ from tests.unit.recording.run_journals import INTENT, RUN, begun
 ENDLESS = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n) SELECT x AS {} FROM n"
 COLUMNS = {
     "journal": (
-        "seq", "wall_us", "mono_us", "kind", "tag", "severity", "who", "occurred_us", "text", "details", "hash",
+        "seq", "wall_us", "line",
     ),
     "gaps": ("from_us", "to_us", "samples", "reason"), "meta": ("key", "value"),
-    "blocks": ("first_seq", "samples", "first_us", "last_us", "bytes"), "tail": ("seq", "wall_us", "data"),
+    "blocks": ("first_seq", "samples", "first_us", "last_us", "at", "size", "points_size"),
 }  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def _device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-@pytest.mark.parametrize("name", ["session.db", "session.db-wal", "session.db-journal"])
+@pytest.mark.parametrize("name", ["session.db", "session.db-wal", "session.db-journal", "session.samples"])
 @pytest.mark.parametrize("make", [_pipe, _device])
 def test_what_is_no_file_is_not_waited_for(session: Path, name: str, make: Callable[[Path], None]) -> None:
     make(session / name)
@@ -88,7 +88,7 @@ def test_what_somebody_added_for_himself_beside_our_tables_is_let_be(session: Pa
         session,
         "CREATE TABLE mine (a)",
         "CREATE VIEW marks AS SELECT * FROM journal",
-        "CREATE INDEX i ON journal (kind)",
+        "CREATE INDEX i ON journal (line)",
     )
     assert verify(session).ok
 

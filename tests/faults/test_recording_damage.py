@@ -14,7 +14,7 @@ from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
 from tests.unit.recording.recordings import put, record, recorder, ticks
 
-PAGE = 4096
+PAGE = 16384
 
 
 @pytest.fixture(scope="module")
@@ -69,54 +69,60 @@ def _everything(directory: Path) -> int | None:
         recording.close()
 
 
-def test_a_file_cut_short_anywhere_is_read_as_far_as_it_goes(closed: Path, tmp_path: Path) -> None:
-    size = (closed / "session.db").stat().st_size
-    offsets = sorted({*range(0, size, PAGE), *random.Random(7).sample(range(size), 25)})
-    database = _copy(closed, tmp_path) / "session.db"
-    shown = {}
-    for offset in reversed(offsets):
-        with open(database, "r+b") as file:
+def test_samples_cut_short_anywhere_are_read_as_far_as_they_go(closed: Path, tmp_path: Path) -> None:
+    samples = _copy(closed, tmp_path) / "session.samples"
+    size = samples.stat().st_size
+    for offset in sorted(random.Random(7).sample(range(size), 40), reverse=True):
+        with open(samples, "r+b") as file:
             file.truncate(offset)
-        shown[offset] = _everything(database.parent) or 0
-    assert list(shown.values()) == sorted(shown.values(), reverse=True)
-    assert all(count > 100 for offset, count in shown.items() if offset > size * 3 / 4)
+        shown = _everything(samples.parent)
+        assert shown is not None
+        assert abs(shown - 200 * offset / size) < 12
 
 
-def test_a_cut_recording_says_how_much_is_left(closed: Path, tmp_path: Path) -> None:
+def test_a_database_cut_short_anywhere_costs_no_sample(closed: Path, tmp_path: Path) -> None:
     database = _copy(closed, tmp_path) / "session.db"
     size = database.stat().st_size
-    with open(database, "r+b") as file:
-        file.truncate(size * 2 // 3)
-    recording = Recording.open(database.parent)
+    for offset in sorted({*range(PAGE, size, PAGE), *random.Random(7).sample(range(1, size), 15)}, reverse=True):
+        with open(database, "r+b") as file:
+            file.truncate(offset)
+        assert _everything(database.parent) == 200
+
+
+def test_a_cut_recording_says_how_much_is_missing(closed: Path, tmp_path: Path) -> None:
+    samples = _copy(closed, tmp_path) / "session.samples"
+    with open(samples, "r+b") as file:
+        file.truncate(samples.stat().st_size * 2 // 3)
+    recording = Recording.open(samples.parent)
     assert recording.damage is not None
     assert "truncated" in recording.damage
     assert "samples" in recording.damage
     recording.close()
-    found = verify(database.parent)
+    found = verify(samples.parent)
     assert not found.ok
     assert found.first_bad is not None
 
 
-def test_any_page_may_be_overwritten(closed: Path, tmp_path: Path) -> None:
-    database = _copy(closed, tmp_path) / "session.db"
-    whole = database.read_bytes()
-    for page in range(0, len(whole) // PAGE, 2):
-        noise = random.Random(page).randbytes(PAGE)
-        database.write_bytes(whole[: page * PAGE] + noise + whole[(page + 1) * PAGE :])
-        shown = _everything(database.parent)
-        assert shown is not None
-        assert shown >= 100
+def test_any_page_of_either_file_may_be_overwritten(closed: Path, tmp_path: Path) -> None:
+    for name, step in (("session.db", PAGE), ("session.samples", 1000)):
+        path = _copy(closed, tmp_path / name) / name
+        whole = path.read_bytes()
+        for at in range(0, len(whole), max(step, len(whole) // 40)):
+            noise = random.Random(at).randbytes(step)
+            path.write_bytes(whole[:at] + noise + whole[at + step :])
+            shown = _everything(path.parent)
+            assert shown is not None
+            assert shown >= (200 if name == "session.db" else 175)
 
 
-def test_a_log_of_sqlite_cut_anywhere_costs_only_what_it_held(crashed: Path, tmp_path: Path) -> None:
+def test_a_log_of_sqlite_cut_anywhere_costs_no_sample(crashed: Path, tmp_path: Path) -> None:
     size = (crashed / "session.db-wal").stat().st_size
     assert size > 0
     for number, offset in enumerate(range(0, size, size // 12)):
         copy = _copy(crashed, tmp_path / str(number))
         with open(copy / "session.db-wal", "r+b") as file:
             file.truncate(offset)
-        _everything(copy)
-    assert _everything(crashed) == 35
+        assert _everything(copy) == 35
 
 
 def test_the_database_alone_may_be_named(closed: Path) -> None:

@@ -22,7 +22,7 @@ from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.registry import find_incident
 from dba_console.demo.practice_ground import SETTINGS, PracticeGround
 from dba_console.demo.rehearsal import Rehearsal
-from dba_console.recording.layout import DATABASE, LOG
+from dba_console.recording.layout import DATABASE, LOG, SAMPLES
 
 HERE = Path(__file__).parent
 HOST = "db2"
@@ -88,7 +88,7 @@ def _record(incident: Incident) -> bool:
 def _copy_recording(session: Path, directory: Path) -> None:
     """Copy the recording for shipping: its database and its log, readable by everyone."""
     directory.mkdir(exist_ok=True)
-    for name in (DATABASE, LOG):
+    for name in (DATABASE, SAMPLES, LOG):
         shutil.copy(session / name, directory / name)
         (directory / name).chmod(0o644)
     left = [path.name for path in session.iterdir() if path.name.startswith(DATABASE + "-")]

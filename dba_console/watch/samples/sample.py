@@ -8,13 +8,15 @@ readings of the slow parts, each with the time it was read, so that reading can 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from dba_console.core.decoding import packed_decoder
 from dba_console.watch.samples import cluster, console, findings, host, jobs, postgres
+
+T = TypeVar("T")
 
 # All parts a sample can have: name, struct of the reading, interval. Used by the collector, the codec, the recording
 # and `doctor`.
@@ -102,7 +104,7 @@ class Part(Struct, array_like=True, frozen=True, dict=True):
         if (made := self.__dict__.get(_STRUCT_KEY)) is not None:
             return made
         kind = PARTS.get(self.name)
-        return None if kind is None else _decoder(kind.reading).decode(self.reading)
+        return None if kind is None else _decode(_decoder(kind.reading), self.reading)
 
 
 class Sample(Struct, array_like=True, frozen=True):
@@ -156,6 +158,14 @@ def _decoder(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
     return decoder
 
 
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes | memoryview | Raw) -> T:
+    """Return the value in `data`. Raises msgspec.DecodeError for all damage, also for text that is not UTF-8."""
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
 def make_part(
     name: str, reading: Any, *, at_us: int, took_us: int = 0, status: Status = "ok", note: str | None = None
 ) -> Part:
@@ -174,5 +184,5 @@ def encode_sample(sample: Sample) -> bytes:
 
 def decode_sample(data: bytes | memoryview) -> Sample:
     """Return the sample in `data`; readings are decoded on access. Raises msgspec.DecodeError on damaged data."""
-    wire = _sample_decoder.decode(data)
+    wire = _decode(_sample_decoder, data)
     return Sample(wire.seq, wire.wall_us, wire.mono_us, [part.part() for part in wire.parts], wire.boot)

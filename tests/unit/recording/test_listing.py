@@ -27,7 +27,8 @@ def test_each_session_is_a_row_with_its_state(tmp_path: Path) -> None:
 
 def test_a_session_that_cannot_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
     directory = record(tmp_path, ticks(3))
-    (directory / "session.db").write_bytes(b"\0" * 5000)
+    for name in ("session.db", "session.samples"):
+        (directory / name).write_bytes(b"\0" * 5000)
     (row,) = list_sessions(tmp_path)
     assert row.state == "unreadable"
     assert row.note

@@ -19,7 +19,7 @@ points = st.lists(st.dictionaries(names, numbers, max_size=3), max_size=20)
 @given(points)
 def test_a_chart_value_comes_back_to_one_part_in_thirty_thousand(given_points: list[dict[str, float]]) -> None:
     walls = [1_795_000_000_000_000 + index * 1_000_003 for index in range(len(given_points))]
-    back = unpack_points(pack_points(walls, given_points))
+    back = unpack_points(pack_points(1, walls, given_points))
     assert [wall for wall, _ in back] == walls
     for (_, found), expected in zip(back, given_points, strict=True):
         assert set(found) == set(expected)
@@ -30,16 +30,16 @@ def test_a_chart_value_comes_back_to_one_part_in_thirty_thousand(given_points: l
 
 def test_whole_numbers_come_back_exactly() -> None:
     sizes = [{"used_bytes": float(1 << 50) + tick} for tick in range(5)]
-    assert [point for _, point in unpack_points(pack_points(range(5), sizes))] == sizes
+    assert [point for _, point in unpack_points(pack_points(1, range(5), sizes))] == sizes
 
 
 def test_what_was_not_known_is_missing_and_not_zero() -> None:
-    back = unpack_points(pack_points([1, 2, 3], [{"a": 1.5}, {}, {"a": math.nan}]))
+    back = unpack_points(pack_points(1, [1, 2, 3], [{"a": 1.5}, {}, {"a": math.nan}]))
     assert [point for _, point in back] == [{"a": 1.5}, {}, {}]
 
 
 def test_damaged_chart_values_are_refused() -> None:
-    packed = bytearray(pack_points([1], [{"a": 1.0}]))
+    packed = bytearray(pack_points(1, [1], [{"a": 1.0}]))
     packed[-1] ^= 1
     with pytest.raises(Damaged):
         unpack_points(bytes(packed))

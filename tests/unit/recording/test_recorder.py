@@ -37,7 +37,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     put(made, ticks(3))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made.directory.iterdir()}
     assert set(modes.values()) == {0o600}
-    assert {"session.db", "session.db-wal", "session.log", "session.lock"} <= set(modes)
+    assert {"session.db", "session.db-wal", "session.samples", "session.log", "session.lock"} <= set(modes)
     assert stat.S_IMODE(made.directory.stat().st_mode) == 0o700
     made.close("done")
 
@@ -98,9 +98,11 @@ def test_the_database_is_read_by_sqlite_alone(tmp_path: Path) -> None:
     assert ("FINDING", "cache falls") in lines
 
 
-def test_a_closed_session_is_one_file_without_a_log_of_sqlite(tmp_path: Path) -> None:
+def test_a_closed_session_has_no_log_of_sqlite(tmp_path: Path) -> None:
     directory = record(tmp_path, ticks(25))
-    assert sorted(path.name for path in directory.iterdir()) == ["session.db", "session.lock", "session.log"]
+    assert sorted(path.name for path in directory.iterdir()) == [
+        "session.db", "session.lock", "session.log", "session.samples",
+    ]  # fmt: skip
 
 
 def test_ticks_that_never_came_are_a_gap_with_its_reason(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from dba_console.core.errors import Damaged
-from dba_console.recording.sample_block import HEAD_SIZE, BlockWriter, SampleBlock, SampleRecord, key_sample
+from dba_console.recording.sample_block import (
+    HEAD_SIZE,
+    BlockWriter,
+    SampleBlock,
+    SampleRecord,
+    key_sample,
+    scan_records,
+)
 from dba_console.watch.samples.sample import Part, Sample, encode_sample
 from tests.unit.recording.recordings import live_pictures, same_picture, ticks
 
@@ -63,11 +70,12 @@ def _plain(samples: list[Sample]) -> list[Any]:
 
 
 def _records(samples: list[Sample], *, keyed: bool = False) -> list[bytes]:
-    writer = BlockWriter()
+    writer, records = BlockWriter(), []
     for number, (sample, picture) in enumerate(zip(samples, live_pictures(samples), strict=True)):
         key = keyed and number == 0
-        writer.add(sample.seq, sample.wall_us, encode_sample(key_sample(sample, picture) if key else sample))
-    return writer.records
+        encoded = encode_sample(key_sample(sample, picture) if key else sample)
+        records.append(writer.add(sample.seq, sample.wall_us, encoded))
+    return records
 
 
 def _block(samples: list[Sample], *, keyed: bool = False) -> SampleBlock:
@@ -97,7 +105,7 @@ def test_a_block_that_still_grows_is_read_like_a_full_one() -> None:
     for number, record in enumerate(others, start=2):
         block.append(SampleRecord.read(record))
         assert _plain(block.samples()) == _plain(samples[:number])
-    assert block.entry == (1, 7, samples[0].wall_us, samples[-1].wall_us)
+    assert block.span == (1, 7, samples[0].wall_us, samples[-1].wall_us)
 
 
 def test_every_picture_of_a_block_is_the_one_seen_live() -> None:
@@ -164,6 +172,11 @@ def test_nonsense_behind_a_good_checksum_is_refused(packed: bytes, size: int) ->
     assert len(record) == HEAD_SIZE + len(packed)
     with pytest.raises(Damaged):
         SampleBlock(record).samples()
+
+
+def test_records_are_found_between_damage() -> None:
+    data = b"DBS1 not a record" + _SMALL[0] + _SMALL[1][:-1] + b"x" + _SMALL[2]
+    assert [record.seq for _, record in scan_records(data)] == [1, 3]
 
 
 _SMALL = _records(ticks(3, sessions=2))

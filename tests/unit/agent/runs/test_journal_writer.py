@@ -17,8 +17,9 @@ from dba_console.agent.runs.operators import ConsoleOperator
 from dba_console.agent.runs.questions import OperatorQuestions
 from dba_console.agent.runs.run_execution import IN_MEMORY, JournalWriter
 from dba_console.core.clock import SYSTEM
+from dba_console.recording.append_file import AppendFile
 from dba_console.recording.plan import JournalRecord
-from dba_console.recording.run_journal import JournalFile, JournalFull, RunJournal
+from dba_console.recording.run_journal import JournalFull, RunJournal
 from dba_console.recording.run_paths import memory_directory
 from dba_console.runbooks.requests import OperatorInterrupt
 from tests.disks import fill, mounted
@@ -33,7 +34,7 @@ def journal(tmp_path: Path) -> Iterator[RunJournal]:
     """Its disk is one that is always full."""
     made = begun(tmp_path, run=f"20260101T000000Z-p{os.getpid()}-{os.urandom(2).hex()}")
     disk, full = made._file, os.open("/dev/full", os.O_RDWR | os.O_APPEND)
-    made._file = JournalFile(disk.path, full, 0)
+    made._file = AppendFile(disk.path, full, 0)
     yield made
     made.close()
     disk.close()
