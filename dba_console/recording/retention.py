@@ -14,7 +14,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from dba_console.core.errors import SessionError
-from dba_console.recording.layout import DATABASE, LOCK, SessionLock, is_live, is_ours, parse_name, session_directories
+from dba_console.recording.layout import (
+    DATABASE,
+    LOCK,
+    SAMPLES,
+    SessionLock,
+    is_live,
+    is_ours,
+    parse_name,
+    session_directories,
+)
 from dba_console.recording.listing import is_pinned, size_of
 from dba_console.recording.run_paths import is_open, run_directories
 from dba_console.recording.run_reader import is_finished
@@ -113,7 +122,8 @@ def _is_wanted(directory: Path) -> bool:
 def _ended_us(directory: Path) -> int:
     """Return when it was last written, or its start if that cannot be read."""
     try:
-        return os.lstat(directory / DATABASE).st_mtime_ns // 1000
-    except OSError:
+        files = [path for path in (directory / DATABASE, directory / SAMPLES) if path.exists()]
+        return max(os.lstat(path).st_mtime_ns // 1000 for path in files)
+    except (OSError, ValueError):
         name = parse_name(directory.name)
         return 0 if name is None else name.start_us

@@ -68,7 +68,7 @@ class BlockIndex:
         return position
 
 
-CACHE_BYTES = 8 << 20
+CACHE_BYTES = 4 << 20
 """Maximum estimated bytes of decoded blocks in the cache: a console may use 60 MB in total."""
 CACHE_LEAST = 1
 

@@ -19,7 +19,8 @@ NOW_US = 2_000_000_000_000_000
 def _session(sessions: Path, *, days_ago: float) -> Path:
     directory = record(sessions, ticks(3))
     at = NOW_US / 1e6 - days_ago * DAY
-    os.utime(directory / "session.db", (at, at))
+    for name in ("session.db", "session.samples"):
+        os.utime(directory / name, (at, at))
     return directory
 
 
@@ -67,7 +68,8 @@ def test_a_pinned_session_is_never_removed(tmp_path: Path) -> None:
 def test_a_session_being_written_is_never_removed(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     put(made, ticks(3))
-    os.utime(made.directory / "session.db", (1, 1))
+    for name in ("session.db", "session.samples"):
+        os.utime(made.directory / name, (1, 1))
     assert _prune(tmp_path, keep_s=1.0, max_bytes=0) == set()
     with pytest.raises(SessionError, match="another process"):
         remove(made.directory)
