@@ -1,7 +1,8 @@
 """Names of databases, roles and relations, which the fast queries return as OIDs.
 
 A name is queried once and cached for a minute; an OID without a name (dropped, or not committed yet) is cached too. So
-the queries of each second open no catalog, and a locked catalog costs names, not the panel.
+the queries of each second open no catalog, and a locked catalog costs names, not the panel. After that minute the names
+of databases and roles are queried again: texts built from them are rebuilt only if one has changed.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class OidNames:
     def store(self, rows: Iterable[Row]) -> None:
         """Store the answer; an OID that was requested and is missing in it has no name."""
         requested = sorted(self._unknown)[:_AT_ONCE]
+        before = {key: self._known.get(key, "") for key in requested}
         self._known.update(dict.fromkeys(requested))
         for kind, oid, first, second, encoding, tuples, indexes in rows:
             if indexes is not None:
@@ -98,24 +100,24 @@ class OidNames:
             parts = [decode_name(part, self.codec) for part in (first, second) if part is not None]
             self._known[kind.decode(), oid] = ".".join(parts)
         self._unknown.difference_update(requested)
-        self.version += 1
+        if any(self._known[key] != name for key, name in before.items()):
+            self.version += 1
 
     def stop_asking(self) -> None:
         """Stop requesting the unknown OIDs until the cache expires: they have no name, or it cannot be read."""
-        for key in self._unknown:
-            self._known.setdefault(key, None)
+        self._known.update(dict.fromkeys(self._unknown))
         self._unknown.clear()
         self.version += 1
 
     def forget_old(self, now_us: int) -> None:
-        """Drop all names once a minute, so that a rename becomes visible."""
+        """Once a minute drop the names of relations and request the others again, so that a rename becomes visible."""
         if self._since_us is None:
             self._since_us = now_us
         elif now_us - self._since_us >= KEEP_US:
-            self._known.clear()
+            self._known = {key: name for key, name in self._known.items() if name is not None and key[0] != "relation"}
+            self._unknown.update(self._known)
             self._extents.clear()
             self._since_us = now_us
-            self.version += 1
 
 
 def decode_name(raw: bytes, codec: str) -> str:

@@ -63,12 +63,21 @@ class ActivityDecoder:
             known = before.get(row[0])
             # Compared, not hashed: most rows are equal, and comparing is several times cheaper.
             same = known is not None and known[0] == row
-            current[row[0]] = known if known is not None and same else (row, self._record(row))
+            current[row[0]] = known if known is not None and same else (row, self._record(row, known))
         self._before, self._version = current, self._names.version
-        hidden = sum(row[18] == HIDDEN for row in rows)
+        hidden = [row[18] for row in rows].count(HIDDEN)
         return Sessions(wall_us(now) or 0, [record for _, record in current.values()], hidden)
 
-    def _record(self, row: Row) -> Activity:
+    def _record(self, row: Row, known: tuple[Row, Activity] | None) -> Activity:
+        """Return the record of a row. If only its times differ, as after the same statement again, the rest is kept."""
+        if known is not None and known[0][12:] == row[12:] and known[0][:9] == row[:9]:
+            xact, query_start, changed = row[9:12]
+            return structs.replace(
+                known[1],
+                xact_start=wall_us(xact),
+                query_start=wall_us(query_start),
+                state_change=wall_us(changed),
+            )
         return activity_of(row, self._names, self._query_texts)
 
 
