@@ -21,7 +21,7 @@ from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.config import AgentConfig, Config
 from dba_console.core.target import Target
 from dba_console.core.units import parse_duration
-from dba_console.watch.probes.host.kernel_files import read_stat
+from dba_console.watch.probes.host.kernel_files import STAT_SIZE, KernelFile, parse_stat
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.sample import Part, Sample, make_part
@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
+STATM_SIZE = 256
+"""More than /proc/self/statm has: seven numbers."""
 
 
 class OwnCost:
     """Reads the agent's own CPU and memory, and the CPU of the backend of its connection."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
+        self._memory = KernelFile("/proc/self/statm")
+        self._backend: tuple[int, KernelFile] | None = None
 
     def read(
         self, counters: tuple[int, int, int], backend_pid: int | None, lanes: list[str], late_us: int
@@ -49,7 +52,7 @@ class OwnCost:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return AgentHealth(
             cpu_us=int((usage.ru_utime + usage.ru_stime) * 1e6),
-            rss=_resident(),
+            rss=int(self._memory.read_once(STATM_SIZE).split()[1]) * _PAGE,
             queries=queries,
             query_us=query_us,
             bytes_received=received,
@@ -60,20 +63,26 @@ class OwnCost:
             lanes=lanes,
             consoles=0,
             late_us=late_us,
-            backend_cpu_us=None if backend_pid is None else _backend_cpu(backend_pid),
+            backend_cpu_us=None if backend_pid is None else self._backend_cpu(backend_pid),
             recording="off",
         )
 
+    def _backend_cpu(self, pid: int) -> int | None:
+        """Return the CPU time in microseconds of a server process on this host; None if there is no such process."""
+        if self._backend is None or self._backend[0] != pid:
+            self.close()
+            self._backend = pid, KernelFile(f"/proc/{pid}/stat")
+        try:
+            stat = parse_stat(self._backend[1].read_once(STAT_SIZE))
+        except (OSError, ValueError, IndexError):
+            return None
+        return (stat.user_ticks + stat.system_ticks) * 1_000_000 // _TICKS
 
-def _resident() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE
-
-
-def _backend_cpu(pid: int) -> int | None:
-    """Return the CPU time in microseconds of a server process on this host; None if there is no such process."""
-    stat = read_stat("/proc", pid)
-    return None if stat is None else (stat.user_ticks + stat.system_ticks) * 1_000_000 // _TICKS
+    def close(self) -> None:
+        """Close the files; the next reading opens them again."""
+        self._memory.close()
+        if self._backend is not None:
+            self._backend[1].close()
 
 
 # Limits of the monitor connection, from the configuration.
@@ -114,7 +123,7 @@ class Collector:
         self.host = HostService(target, clock)
         self.pending_reverts = PendingRevertService(target, self.server, clock)
         self.cluster = _make_cluster_service(target, config, self.server, clock)
-        self._own = OwnCost(clock)
+        self._own = OwnCost()
         self._seq = 0
         self._tick = 0
         self.extend_self_part: Callable[[AgentHealth], AgentHealth] = lambda own: own
@@ -157,6 +166,7 @@ class Collector:
         self.server.close()
         self.host.close()
         self.pending_reverts.close()
+        self._own.close()
         if self.cluster is not None:
             self.cluster.close()
 

@@ -118,6 +118,7 @@ class HostService:
         self._parts_call: PolledCall[list[Part]] = PolledCall("host", clock)
         self._mounts_call: PolledCall[Part] = PolledCall("mounts", clock)
         self._postmaster: Postmaster | None = None
+        self._locations: tuple[Server | None, str | None, str | None, dict[str, str]] = None, None, None, {}
         self._search_in = 0
         self._was_connected = False
 
@@ -171,11 +172,19 @@ class HostService:
         return HostContext(
             postmaster_pid=postmaster.pid if postmaster else None,
             data_directory=data if watched else None,
-            paths=find_data_locations(server.server, data, self.session) if watched else {},
+            paths=self._find_locations(server.server, data) if watched else {},
             active_pids=frozenset(row.pid for row in rows if row.state != "idle"),
             watched=watched,
             note=note,
         )
+
+    def _find_locations(self, server: Server | None, data: str | None) -> dict[str, str]:
+        """Return the paths by kind; found again only when one of their sources was read again."""
+        known_server, known_data, known_session, found = self._locations
+        if server is not known_server or data != known_data or self.session != known_session:
+            found = find_data_locations(server, data, self.session)
+            self._locations = server, data, self.session, found
+        return found
 
     def _may_show_host(self, server: ServerService) -> tuple[bool, str | None]:
         locality = server.locality

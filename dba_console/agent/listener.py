@@ -88,6 +88,8 @@ class Listener:
 
     def push_to_each(self, give: PushToConsole) -> None:
         """Call `give` for each greeted console, on the listener's thread. Returns at once."""
+        if not self._peers:
+            return  # a console that connects now gets the current state as its welcome
         with self._lock:
             self._queued_pushes.append(give)
         self._wake()

@@ -170,7 +170,7 @@ class ServerService:
         now = self._clock.mono_us()
         if self._call.pending or (self.outage is not None and now < self._next_attempt_us):
             return
-        waiters = any(row.wait_event_type == "Lock" for row in self.sessions.rows) if self.sessions else True
+        waiters = "Lock" in [row.wait_event_type for row in self.sessions.rows] if self.sessions else True
         probe, names = self._probe, [name for name in PG_PARTS if name in self._due_names]
 
         def job() -> list[Part]:
