@@ -137,12 +137,7 @@ def _untracked_note(untracked: int, used: int) -> str:
 
 def count_waiting(rows: Iterable[postgres.Activity]) -> int:
     """Count sessions that wait for a lock: the server reports waits even if it does not track activities."""
-    return sum(row.wait_event_type == "Lock" and row.state in (*ACTIVE, DISABLED) for row in rows)
-
-
-def are_states_known(rows: Iterable[postgres.Activity]) -> bool:
-    """Check whether the state of each session is known: neither hidden from this role nor untracked."""
-    return all(row.state is not None and row.state != DISABLED for row in rows)
+    return len([row for row in rows if row.wait_event_type == "Lock" and row.state in (*ACTIVE, DISABLED)])
 
 
 def _count_states(panel: Connections, rows: list[postgres.Activity]) -> None:
@@ -165,14 +160,16 @@ def _groups(
         if group is None:
             group = groups[name] = ConnectionGroup(name=name, count=0, limit=limits.get(name))
         group.count += 1
-        if row.state is None or row.state == DISABLED:
+        state, since_us = row.state, row.state_change
+        if state == "idle":  # first: most sessions are
+            if since_us is not None and (name not in oldest or since_us < oldest[name]):
+                oldest[name] = since_us
+        elif state is None or state == DISABLED:
             group.active = group.idle_in_transaction = None
-        elif row.state in ACTIVE and group.active is not None:
+        elif state in ACTIVE and group.active is not None:
             group.active += 1
-        elif row.state in IN_TRANSACTION and group.idle_in_transaction is not None:
+        elif state in IN_TRANSACTION and group.idle_in_transaction is not None:
             group.idle_in_transaction += 1
-        elif row.state == "idle" and row.state_change is not None:
-            oldest[name] = min(row.state_change, oldest.get(name, row.state_change))
     for name, since_us in oldest.items():
         groups[name].oldest_idle_s = age_s(now_us, since_us)
     return sorted(groups.values(), key=lambda group: (-group.count, group.name))

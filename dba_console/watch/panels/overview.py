@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 import msgspec
@@ -146,6 +146,8 @@ class FrameWithHistory:
 
     frame: Frame
     history: ChartHistory
+    drawn: dict[tuple[str, int, int], list[Line]] = field(default_factory=dict, compare=False)
+    """Lines by panel, width and rows: a layout draws panels to learn their height, some of them several times."""
 
 
 def panel_title(name: str, view: FrameWithHistory, width: int) -> Line:
@@ -176,6 +178,13 @@ def _findings_title(frame: Frame) -> Line:
 
 def panel_lines(name: str, view: FrameWithHistory, width: int, rows: int) -> list[Line]:
     """Return the lines of one panel, at most `rows`."""
+    lines = view.drawn.get((name, width, rows))
+    if lines is None:
+        lines = view.drawn[name, width, rows] = _draw_panel(name, view, width, rows)
+    return lines
+
+
+def _draw_panel(name: str, view: FrameWithHistory, width: int, rows: int) -> list[Line]:
     if name == "charts":
         return recent_charts(view.frame, view.history, width, rows)
     if name == "latest":

@@ -119,9 +119,12 @@ def fit_line(spans: Line, cells: int) -> Line:
         space = cells - taken
         if space <= 0:
             break
-        text = span.text if text_width(span.text) <= space else cut(span.text, space)
-        kept.append(Span(text, span.style))
-        taken += text_width(text)
+        needed = text_width(span.text)
+        if needed > space:
+            span = Span(cut(span.text, space), span.style)
+            needed = text_width(span.text)
+        kept.append(span)
+        taken += needed
     if taken < cells:
         kept.append(Span(" " * (cells - taken)))
     return tuple(kept)
