@@ -10,8 +10,8 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.connections import (
     ACTIVE,
     CLIENT,
+    DISABLED,
     IN_TRANSACTION,
-    are_states_known,
     count_waiting,
     is_blind,
     is_client,
@@ -56,14 +56,16 @@ def _connections(point: Point, facts: PictureFacts) -> None:
         return
     if facts.sessions is None or not _was_read_now(facts, "pg.activity"):
         return
-    rows = [row for row in facts.sessions.rows if is_client(row)]
+    rows = [row for row in facts.sessions.rows if row.backend_type == CLIENT or is_client(row)]
+    states = [row.state for row in rows]
     point["connections.used"] = len(rows)
-    if are_states_known(rows):
-        point["connections.active"] = sum(row.state in ACTIVE for row in rows)
-        point["connections.idle"] = sum(row.state == "idle" for row in rows)
-        point["connections.idle_in_transaction"] = sum(row.state in IN_TRANSACTION for row in rows)
-    if all(row.state is not None for row in rows):
-        point["connections.waiting"] = point["locks.waiting"] = count_waiting(rows)
+    if None in states:
+        return
+    if DISABLED not in states:
+        point["connections.active"] = sum(map(states.count, ACTIVE))
+        point["connections.idle"] = states.count("idle")
+        point["connections.idle_in_transaction"] = sum(map(states.count, IN_TRANSACTION))
+    point["connections.waiting"] = point["locks.waiting"] = count_waiting(rows)
 
 
 def _cpu(point: Point, facts: PictureFacts) -> None:

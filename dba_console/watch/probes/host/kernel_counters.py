@@ -147,16 +147,12 @@ def parse_memory(data: bytes) -> MemInfo:
     )  # fmt: skip
 
 
+_MEMINFO_LINE = re.compile(rb"^(\S+:?)[ \t]+(\d+)( kB)?$", re.M)
+
+
 def meminfo_values(data: bytes) -> dict[bytes, int]:
     """Return name (with its colon) -> bytes, or a plain count where the kernel writes no unit."""
-    values: dict[bytes, int] = {}
-    for line in data.splitlines():
-        words = line.split()
-        if len(words) == 3 and words[2] == b"kB":
-            values[words[0]] = int(words[1]) * 1024
-        elif len(words) == 2:
-            values[words[0]] = int(words[1])
-    return values
+    return {name: int(number) * (1024 if unit else 1) for name, number, unit in _MEMINFO_LINE.findall(data)}
 
 
 # /proc/pressure: pressure stall information (Documentation/accounting/psi.rst, kernels from 4.20).
@@ -179,6 +175,7 @@ def parse_stalls(data: bytes) -> tuple[PressureStall | None, PressureStall | Non
 
 # /proc/diskstats: I/O of each whole block device since boot (Documentation/admin-guide/iostats.rst).
 
+_NO_IO = [b"0"] * 11
 _REFRESH_US = 30_000_000
 """Interval of reading /sys again: a loop device may have been bound to another file."""
 
@@ -204,7 +201,7 @@ class DiskStatsParser:
             words = line.split()
             if len(words) < 14:  # a partition's short line of kernels before 2.6.25
                 continue
-            if any(word != b"0" for word in words[3:14]) and (under := self._underlying(words)) is not None:
+            if words[3:14] != _NO_IO and (under := self._underlying(words)) is not None:
                 found.append(_disk(words, under))
         return Disks(found)
 

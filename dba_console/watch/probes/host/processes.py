@@ -9,7 +9,6 @@ read, and gives start times as floating-point seconds of a clock that may be set
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -67,6 +66,7 @@ class ProcessReader:
         self._last: set[int] = set()
         self._read_twice: set[int] = set()
         self._turn = 0
+        self._in_order: tuple[frozenset[int], list[int]] = frozenset(), []
         self._io_denied = False
 
     def read(self, active: Collection[int], delayacct: int | None) -> tuple[Processes, str | None]:
@@ -78,8 +78,9 @@ class ProcessReader:
         self._forget(children)
         due = self._due(children, active)
         rows = [row for pid in sorted(due) if (row := self._process(pid, delayacct)) is not None]
-        states = Counter(row.state for row in rows)
-        reading = Processes(self.postmaster, rows, dict(states), len(children))
+        letters = [row.state for row in rows]
+        states = {state: letters.count(state) for state in dict.fromkeys(letters)}
+        reading = Processes(self.postmaster, rows, states, len(children))
         return reading, IO_DENIED if self._io_denied else None
 
     def _forget(self, children: frozenset[int]) -> None:
@@ -90,7 +91,9 @@ class ProcessReader:
         """Return the pids to read now. Files stay open for those read in two consecutive ticks."""
         self._turn = (self._turn + 1) % TURN_TICKS
         new = children - self._known.keys()
-        in_turn = sorted(children)[self._turn :: TURN_TICKS]
+        if self._in_order[0] is not children:
+            self._in_order = children, sorted(children)
+        in_turn = self._in_order[1][self._turn :: TURN_TICKS]
         due = {self.postmaster, *new, *self._busy, *in_turn, *children.intersection(active)}
         for pid in self._open - due:
             self._release(self._known[pid])

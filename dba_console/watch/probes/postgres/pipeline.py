@@ -198,7 +198,7 @@ class Pipeline:
                 answers.append(self._finish(self._sent.popleft()))
                 continue
             self._handle_result(self._sent[0], result)
-            if self._connection.status == ConnStatus.BAD:
+            if result.status == ExecStatus.FATAL_ERROR and self._connection.status == ConnStatus.BAD:
                 raise self._connection_lost(None)
 
     def _handle_result(self, due: _SentSegment, result: PGresult) -> None:
