@@ -20,8 +20,7 @@ from dba_console.actions.shrink.candidate import (
     open_file,
     refuse_others,
 )
-from dba_console.actions.shrink.pace import PaceLimits
-from dba_console.actions.shrink.stepwise_truncate import HostDiskProbe, StepwiseTruncation, TruncationProgress
+from dba_console.actions.shrink.stepwise_truncate import MIB, HostDiskProbe, StepwiseTruncation, TruncationProgress
 from dba_console.core.declarations import Duration, Size
 from dba_console.core.errors import ConsoleError, Refused
 from dba_console.core.units import human_bytes, human_duration, parse_duration, parse_size
@@ -212,10 +211,10 @@ class ShrinkFileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Absolute path of the file, also if an earlier deletion of it was interrupted."""
     stage: Literal["all", "aside"] = "all"
     """aside: only rename it, which can be undone; all: rename it if not done yet, truncate it, remove it."""
-    largest_step: Size = "32MB"
-    """Maximum size of one cut; on ext3 and other file systems with block maps at most 16 MB."""
+    step: Size = "10MB"
+    """Size of one cut."""
     commit_limit: Duration = "100ms"
-    """Maximum time of a commit during a cut, also on a slow disk."""
+    """A slower commit doubles the pauses between cuts, unless commits without a cut are slow too."""
     stopped_cluster: bool = False
     """The file may be in the data directory of a stopped server that was removed from service."""
 
@@ -223,8 +222,9 @@ class ShrinkFileSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ShrinkFile(Action):
     name: ClassVar[str] = "shrink-file"
     summary: ClassVar[str] = (
-        "Removes a big file without slowing down the database: renames it, truncates it from its end in steps adapted "
-        "to the commit times on that disk, then removes it. If it was interrupted, it continues where it stopped."
+        "Removes a big file without slowing down the database: renames it, truncates it from its end in small "
+        "steps, slower while commits on that disk are slow, then removes it. If it was interrupted, it continues where "
+        "it stopped."
     )
     Settings: ClassVar[type[Struct]] = ShrinkFileSettings
     needs_server: ClassVar[bool] = False
@@ -232,7 +232,7 @@ class ShrinkFile(Action):
 
     def preview(self, settings: ShrinkFileSettings, context: ActionContext) -> ActionPreview:
         """Returns what candidate.examine refuses as ActionPreview.refusal."""
-        _pace_limits(settings)
+        _parse_limits(settings)
         lane = Lane("shrink-file", context.clock)
         try:
             return lane.call(lambda: _preview(settings, context), PREVIEW_TIMEOUT_S)
@@ -349,23 +349,22 @@ def _require_unchanged(settings: ShrinkFileSettings, preview: ActionPreview, con
     return candidate
 
 
-def _pace_limits(settings: ShrinkFileSettings) -> PaceLimits:
-    """Return the limits. Raises UsageError if a setting is not a size or a duration."""
-    return PaceLimits(
-        largest_step=max(1 << 20, parse_size(settings.largest_step)),
-        commit_limit_s=parse_duration(settings.commit_limit),
-    )
+def _parse_limits(settings: ShrinkFileSettings) -> tuple[int, float]:
+    """Return step and commit limit. Raises UsageError if a setting is not a size or a duration."""
+    return max(MIB, parse_size(settings.step)), parse_duration(settings.commit_limit)
 
 
 def _truncate(
     settings: ShrinkFileSettings, candidate: ShrinkCandidate, fd: int, context: ActionContext, control: Control
 ) -> ActionResult:
     directory = os.path.dirname(candidate.trash_path)
-    probe = HostDiskProbe(directory, candidate.device, context.connection, proc=context.proc, sys=context.sys)
+    probe = HostDiskProbe(directory, context.connection)
+    step, commit_limit_s = _parse_limits(settings)
     try:
         truncation = StepwiseTruncation(
-            fd, probe, control, _pace_limits(settings), flags=lambda: _find_flag_file(candidate.trash_path)
-        )
+            fd, probe, control, step=step, commit_limit_s=commit_limit_s,
+            flags=lambda: _find_flag_file(candidate.trash_path),
+        )  # fmt: skip
         progress = truncation.run(truncation.measure_baseline(), before_first=lambda: _check_openers(fd))
         values = _result_values(progress, candidate, probe)
         if progress.stopped:

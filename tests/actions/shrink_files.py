@@ -10,7 +10,7 @@ from typing import Any
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult
 from dba_console.actions.shrink.candidate import SUFFIX
-from dba_console.actions.shrink.pace import MIB, HostPressure
+from dba_console.actions.shrink.stepwise_truncate import MIB
 from dba_console.actions.shrink_file import ShrinkFile, ShrinkFileSettings
 
 ACTION = ShrinkFile()
@@ -81,14 +81,11 @@ class Even:
 
     commits: list[float] = field(default_factory=list)
     """What the next commits take; then a millisecond each."""
-    coarses: int = 0
+    asked: int = 0
+    """Commits of the database."""
 
     def commit(self) -> float:
         return self.commits.pop(0) if self.commits else 0.001
-
-    def host_pressure(self) -> HostPressure:
-        self.coarses += 1
-        return HostPressure(1.0, 0.001)
 
     def database_commit(self) -> float | None:
         return None
@@ -104,4 +101,4 @@ def performed(
     return sight, ACTION.act(wanted, sight, world, control or Told())
 
 
-SMALL: dict[str, Any] = {"largest_step": "2MB"}
+SMALL: dict[str, Any] = {"step": "2MB"}

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from dba_console.actions.action import ActionContext
 from dba_console.actions.shrink.candidate import SUFFIX
-from dba_console.actions.shrink.pace import MIB, PaceLimits
-from dba_console.actions.shrink.stepwise_truncate import StepwiseTruncation, next_length
+from dba_console.actions.shrink.stepwise_truncate import (
+    MAX_PAUSE_S,
+    MIB,
+    Pace,
+    StepwiseTruncation,
+    next_length,
+    next_pace,
+)
 from dba_console.core.errors import Refused, UsageError
 from tests.actions.shrink_files import ACTION, SMALL, Even, Told, alone, big_file, performed, settings, shorter
 from tests.background import wait_until
@@ -206,7 +213,7 @@ class Held(Told):
         return threading.Event().wait(seconds)
 
 path = Path({str(path)!r})
-performed(path, ActionContext(proc={world.proc!r}), Held(pause=shorter(path, 200)), largest_step="2MB")
+performed(path, ActionContext(proc={world.proc!r}), Held(pause=shorter(path, 200)), step="2MB")
 """
     child = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
     try:
@@ -255,17 +262,41 @@ def test_a_hole_is_cut_at_once_but_not_the_data_before_it() -> None:
 
 
 def test_trouble_of_others_is_waited_for_and_told(tmp_path: Path) -> None:
-    control, senses = Told(), Even()
+    control = Told()
     with big_file(tmp_path, 8).open("r+b") as file:
-        cutting = StepwiseTruncation(file.fileno(), senses, control, PaceLimits())
-        pace = cutting.measure_baseline()
-        senses.commits = [0.9]
-        pace = pace.__class__(pace.step, 0.0, (*pace.quiet, 0.9), pace.baseline_s)
-        progress = cutting.run(pace)
+        progress = StepwiseTruncation(file.fileno(), Even(), control).run(Pace(0.9))
     assert progress.stopped == ""
     assert any("without any cut: waiting until they are faster" in said for said in control.said)
 
 
+def test_pauses_double_while_commits_are_slow_and_halve_afterwards() -> None:
+    first = pace = Pace(0.001)
+    for _ in range(20):
+        pace = next_pace(pace, 0.3, "a commit", 0.1)
+    assert pace.pause_s == MAX_PAUSE_S
+    assert pace.reason == "a commit took 300 ms during a cut, 1.0 ms without one"
+    for _ in range(20):
+        pace = next_pace(pace, 0.002, "a commit", 0.1)
+    assert pace == first
+
+
+def test_commits_that_others_slow_down_are_no_reason_to_wait_longer() -> None:
+    assert next_pace(Pace(0.06, 0.02, "a commit took long"), 0.15, "a commit", 0.1).pause_s < 0.02
+
+
+def test_slow_commits_of_the_database_slow_it_down(tmp_path: Path) -> None:
+    class Database(Even):
+        def database_commit(self) -> float | None:
+            self.asked += 1
+            return 0.001 if self.asked == 1 else 0.15
+
+    control, times = Told(), count(step=10)
+    with big_file(tmp_path, 8).open("r+b") as file:
+        cutting = StepwiseTruncation(file.fileno(), Database(), control, step=MIB, seconds=lambda: float(next(times)))
+        cutting.run(cutting.measure_baseline())
+    assert any("slowed down: the database's commit took 150 ms during a cut" in said for said in control.said)
+
+
 def test_settings_that_are_no_size_are_refused_before_anything(world: ActionContext, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a size"):
-        ACTION.preview(settings(tmp_path / "x", largest_step="much"), world)
+        ACTION.preview(settings(tmp_path / "x", step="much"), world)

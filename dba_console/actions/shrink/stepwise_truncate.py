@@ -1,47 +1,42 @@
-"""Truncate a file from its end in small cuts, with pauses adapted to the commit times on its disk.
+"""Truncate a file from its end in equal small cuts, with a pause after each that is doubled while commits are slow.
+
+Freed space goes through the file system's journal, as all commits do: the commit of cuts takes as long as others wait
+then. Size and number of cuts bound that, not the reaction to slow commits; cuts are committed soon, so that discards do
+not accumulate. If commits without a cut are slow too, the disk is busy with other work, and the pause stays.
 
 Works only on the open descriptor of the examined file; its name could be changed by another process meanwhile.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import sys
+import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from dba_console.actions.action import Control
-from dba_console.actions.shrink import pace as pacing
-from dba_console.actions.shrink.pace import MIB, CutMeasurement, HostPressure, Pace, PaceLimits
 from dba_console.core.errors import ConsoleError
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.watch.probes.host import file_systems
-from dba_console.watch.probes.host.kernel_counters import DiskStatsParser, parse_stalls
-from dba_console.watch.probes.host.kernel_files import read_file
-from dba_console.watch.samples.host import Disk
 
 if TYPE_CHECKING:
     from dba_console.actions.acting_connection import ActingConnection
 
-BASELINE_COMMITS = 25
-"""Commits timed before the first cut; about a second with the pauses between them."""
+MIB = 1 << 20
+STEP = 10 * MIB
+COMMIT_EVERY = 4
+"""Cuts that are committed together, unless commits are slow: then each is."""
+PAUSE_S, MAX_PAUSE_S = 0.005, 0.64
+"""Pause after a cut, and after many slow ones in a row."""
+COMMIT_RATIO = 3.0
+"""On a slow disk a commit of cuts may take this many times one without: it waits for the commit in progress, then for
+its own, which is twice, as behind any other writer."""
+TROUBLE_S = 0.5
+"""If commits without a cut take this long, other work has saturated the disk: no cut while that lasts."""
+BASELINE_COMMITS = 10
+"""Commits timed before the first cut; a third of a second with the pauses between them."""
 BASELINE_PAUSE_S = 0.02
-LEARN_EVERY = 4
-"""Every fourth cut has a commit timed right after it and another at the end of its pause; every cut while the cause
-of slow commits is unclear."""
-BLOCK_MAP_STEP = 16 * MIB
-EXTENTS_STEP = 32 * MIB
-"""Maximum cut: a file with extents is freed by a few records, one with block maps (ext2, ext3) block by block. If it is
-unknown, the smaller."""
-GET_FLAGS = 0x80086601
-"""FS_IOC_GETFLAGS of a 64-bit kernel (linux/fs.h)."""
-EXTENTS_FLAG = 0x80000
-"""FS_EXTENT_FL: the file is mapped by extents."""
-PRESSURE_INTERVAL_S = 2.0
-"""The kernel updates pressure averages every two seconds (kernel/sched/psi.c, PSI_FREQ)."""
 PROGRESS_INTERVAL_S = 0.25
 DATABASE_INTERVAL_S = 0.5
 
@@ -52,11 +47,41 @@ class DiskProbe(Protocol):
     def commit(self) -> float:
         """Return the seconds of a small write and fsync on the same file system."""
 
-    def host_pressure(self) -> HostPressure:
-        """Return pressure and device waits since the last call."""
-
     def database_commit(self) -> float | None:
         """Return the seconds of a small transaction's commit; None without a database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The pause after the next cut, and why it is long."""
+
+    quiet_s: float
+    """The commit time while nothing is cut."""
+    pause_s: float = PAUSE_S
+    reason: str = ""
+    """Why it slows down; empty when it does not."""
+
+    def allowed_s(self, limit_s: float) -> float:
+        """Return how long a commit of cuts may take: `limit_s`, more on a slow disk."""
+        return max(limit_s, COMMIT_RATIO * self.quiet_s)
+
+
+def next_pace(pace: Pace, took_s: float, what: str, limit_s: float) -> Pace:
+    """Return the pace after a cut whose commit, or that of `what`, took `took_s`.
+
+    >>> slow = next_pace(Pace(0.001), 0.15, "a commit", 0.1)
+    >>> slow.pause_s, slow.reason, next_pace(slow, 0.002, "a commit", 0.1)
+    (0.01, 'a commit took 150 ms during a cut, 1.0 ms without one', Pace(quiet_s=0.001, pause_s=0.005, reason=''))
+    """
+    if took_s > pace.allowed_s(limit_s):
+        reason = f"{what} took {_ms_text(took_s)} during a cut, {_ms_text(pace.quiet_s)} without one"
+        return Pace(pace.quiet_s, min(MAX_PAUSE_S, pace.pause_s * 2), reason)
+    pause_s = max(PAUSE_S, pace.pause_s / 2)
+    return Pace(pace.quiet_s, pause_s, pace.reason if pause_s > PAUSE_S else "")
+
+
+def _ms_text(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 0.0995 else f"{seconds * 1000:.0f} ms"
 
 
 @dataclass(slots=True)
@@ -77,7 +102,6 @@ class TruncationProgress:
     """Paused by the operator, or waiting because of other load."""
     stopped: str = ""
     """Why it ended before the end of the file; empty at the end."""
-    reasons: dict[str, int] = field(default_factory=dict)
 
 
 def next_length(size: int, step: int, has_data: Callable[[int], bool]) -> int:
@@ -102,16 +126,6 @@ def next_length(size: int, step: int, has_data: Callable[[int], bool]) -> int:
     return 0
 
 
-def largest_step(fd: int) -> int:
-    """Return the largest step for this file, in bytes."""
-    flags = bytearray(8)
-    try:
-        fcntl.ioctl(fd, GET_FLAGS, flags)
-    except OSError:
-        return BLOCK_MAP_STEP
-    return EXTENTS_STEP if int.from_bytes(flags[:4], sys.byteorder) & EXTENTS_FLAG else BLOCK_MAP_STEP
-
-
 def _aligned(length: int) -> int:
     """Round down to whole megabytes: a cut inside a block would first write the rest of the block."""
     return max(0, length // MIB * MIB)
@@ -125,32 +139,23 @@ class StepwiseTruncation:
         fd: int,
         probe: DiskProbe,
         control: Control,
-        limits: PaceLimits,
         *,
+        step: int = STEP,
+        commit_limit_s: float = 0.1,
         flags: Callable[[], str] = lambda: "",
         seconds: Callable[[], float] = time.perf_counter,
     ) -> None:
         status = os.fstat(fd)
-        self._fd = fd
-        self._probe = probe
-        self._control = control
-        self._limits = replace(limits, largest_step=min(limits.largest_step, largest_step(fd)))
-        self._flags = flags
-        self._now = seconds
+        self._fd, self._probe, self._control, self._flags, self._now = fd, probe, control, flags, seconds
+        self._step, self._limit_s = step, commit_limit_s
         self._size = status.st_size
         self._sparse = status.st_blocks * 512 < status.st_size
-        self._time_quiet_commit = False
-        self._commit_after_cut_s = 0.0
-        """Time of the last commit after a cut, which already counts as pause."""
-        self._usual_pressure = HostPressure()
-        self._last_pressure = HostPressure()
-        self._pressure_read_s = self._reported_s = self._database_asked_s = 0.0
+        self._reported_s = self._database_asked_s = self._baseline_s = 0.0
         self._database_quiet: float | None = None
         self.progress = TruncationProgress(total=status.st_blocks * 512)
 
     def measure_baseline(self) -> Pace:
-        """Measure commits and pressure before the first cut; return the first pace."""
-        self._probe.host_pressure()
+        """Measure commits before the first cut; return the first pace."""
         self._control.report_progress("measuring the commit time before the first cut")
         baseline = []
         for _ in range(BASELINE_COMMITS):
@@ -158,9 +163,9 @@ class StepwiseTruncation:
             if self._control.wait(BASELINE_PAUSE_S):
                 break
         self._database_quiet = self._probe.database_commit()
-        self._usual_pressure = self._last_pressure = self._probe.host_pressure()
-        self.progress.started_s = self._pressure_read_s = self._database_asked_s = self._now()
-        return pacing.first_pace(tuple(baseline), self._limits)
+        self.progress.started_s = self._database_asked_s = self._now()
+        self.progress.quiet_s = self._baseline_s = statistics.median(baseline)
+        return Pace(self._baseline_s)
 
     def run(self, pace: Pace, before_first: Callable[[], str] = lambda: "") -> TruncationProgress:
         """Cut to the end, or until a stop is requested. `before_first`: a last check; a text it returns stops it."""
@@ -171,43 +176,43 @@ class StepwiseTruncation:
             if self.progress.cuts == 0 and (why := before_first()):
                 self.progress.stopped = why
                 break
-            pace = self._cut(self._with_quiet_commit(pace))
-            self.progress.quiet_s = pace.quiet_s
-            if self._size > 0 and self._pause(
-                max(self._limits.shortest_pause_s, pace.pause_s - self._commit_after_cut_s)
-            ):
+            pace = self._cut(pace)
+            if self._size > 0 and self._pause(pace.pause_s):
                 self.progress.stopped = "stopped by the operator"
                 break
+            # Slow without a cut too: then others keep the disk busy.
+            slow = self._size > 0 and pace.reason
+            pace = replace(pace, quiet_s=self._probe.commit() if slow else self._baseline_s)
         self.progress.duration_s = self._now() - self.progress.started_s
         return self.progress
 
     def _cut(self, pace: Pace) -> Pace:
-        length = next_length(self._size, pace.step, self._has_data)
-        started = self._now()
+        length = next_length(self._size, self._step, self._has_data)
         os.ftruncate(self._fd, length)
-        os.fsync(self._fd)
-        own = self._now() - started
-        database, database_quiet = self._ask_database(), self._database_quiet
-        self._time_quiet_commit = pace.in_doubt or self.progress.cuts % LEARN_EVERY == 0
-        following = self._probe.commit() if self._time_quiet_commit else None
-        self._commit_after_cut_s = following or 0.0
-        cut = CutMeasurement(self._size - length, own, following, database, database_quiet)
-        self._size = length
-        self._count(cut.step, max(own, following or 0.0))
-        if cut.step > 2 * pace.step:  # a hole: no measure for the cost of data
-            return pace
-        pace = self._check_host(pacing.next_pace(pace, cut, self._limits))
-        if pace.reason:
-            self.progress.reasons[pace.reason.partition(" took ")[0]] = 1
+        cut, self._size = self._size - length, length
+        progress = self.progress
+        progress.cuts += 1
+        progress.largest_step = max(progress.largest_step, cut)
+        if progress.cuts % COMMIT_EVERY == 0 or pace.reason or length == 0:
+            started = self._now()
+            os.fsync(self._fd)
+            took_s = self._now() - started
+            progress.freed = progress.total - os.fstat(self._fd).st_blocks * 512
+            progress.worst_s = max(progress.worst_s, took_s)
+            pace = next_pace(pace, took_s, "a commit", self._limit_s)
+        pace = self._with_database(pace)
         self._report(pace)
         return pace
 
-    def _with_quiet_commit(self, pace: Pace) -> Pace:
-        """Time a commit at the end of a pause, if this cut was selected for it."""
-        if not self._time_quiet_commit:
+    def _with_database(self, pace: Pace) -> Pace:
+        """Time a commit of the database right after a cut, at intervals."""
+        if self._database_quiet is None or self._now() - self._database_asked_s < DATABASE_INTERVAL_S:
             return pace
-        self._time_quiet_commit = False
-        return pacing.with_quiet_commit(pace, self._probe.commit())
+        self._database_asked_s = self._now()
+        took_s, quiet_s = self._probe.database_commit(), self._database_quiet
+        if took_s is None or took_s <= Pace(quiet_s).allowed_s(self._limit_s):
+            return pace
+        return next_pace(replace(pace, quiet_s=quiet_s), took_s, "the database's commit", self._limit_s)
 
     def _has_data(self, at: int) -> bool:
         if not self._sparse:
@@ -216,34 +221,6 @@ class StepwiseTruncation:
             return os.lseek(self._fd, at, os.SEEK_DATA) < self._size
         except OSError:  # ENXIO: only a hole from here on
             return False
-
-    def _count(self, step: int, worst_s: float) -> None:
-        progress = self.progress
-        progress.cuts += 1
-        progress.freed = progress.total - os.fstat(self._fd).st_blocks * 512
-        progress.worst_s = max(progress.worst_s, worst_s)
-        progress.largest_step = max(progress.largest_step, step)
-
-    def _ask_database(self) -> float | None:
-        """Time a commit of the database right after a cut; the next pause times one for comparison."""
-        if self._database_quiet is None or self._now() - self._database_asked_s < DATABASE_INTERVAL_S:
-            return None
-        self._database_asked_s = self._now()
-        return self._probe.database_commit()
-
-    def _check_host(self, pace: Pace) -> Pace:
-        if self._now() - self._pressure_read_s < PRESSURE_INTERVAL_S:
-            return pace
-        self._pressure_read_s = self._now()
-        now = self._probe.host_pressure()
-        pace, self._usual_pressure = pacing.adapt_to_host(
-            pace, self._usual_pressure, self._last_pressure, now, self._limits
-        )
-        self._last_pressure = now
-        if self._database_quiet is not None:
-            self._pause(pace.pause_s)
-            self._database_quiet = self._probe.database_commit()
-        return pace
 
     def _wait_while_paused(self, pace: Pace) -> str:
         """Wait while it is paused, or the disk is saturated by other work. Return why to stop; empty: continue."""
@@ -260,9 +237,10 @@ class StepwiseTruncation:
             elif flag:
                 why = f"paused until the file {flag.partition(' ')[2]} is gone"
             else:
-                last = pace.quiet[-1] if pace.quiet and wait_s == 0.25 else self._probe.commit()
-                if not (why := pacing.foreign_load_reason(last, self._limits)):
+                quiet_s = pace.quiet_s if wait_s == 0.25 else self._probe.commit()
+                if quiet_s <= TROUBLE_S:
                     break
+                why = f"commits take {_ms_text(quiet_s)} without any cut: waiting until they are faster"
             self._control.report_progress(
                 f"{self._progress_text()}; {why}", self.progress.freed, self.progress.total, "bytes"
             )
@@ -282,7 +260,9 @@ class StepwiseTruncation:
         if self._now() - self._reported_s < PROGRESS_INTERVAL_S:
             return
         self._reported_s = self._now()
-        text = f"{self._progress_text()}; {pacing.pace_text(pace)}"
+        text = f"{self._progress_text()}; steps of {human_bytes(self._step)}"
+        if pace.reason:
+            text += f", slowed down: {pace.reason}"
         self._control.report_progress(text, float(self.progress.freed), float(self.progress.total), "bytes")
 
     def _progress_text(self) -> str:
@@ -296,7 +276,7 @@ class StepwiseTruncation:
         return f"{text}, {human_bytes(rate, per_s=True)}, about {left} left (estimated from the rate so far)"
 
 
-# Measurements during the truncation: commits on the file system, the device, the host's pressure, the database.
+# Measurements during the truncation: commits on the file system and of the database.
 
 PAGE_BYTES = bytes(8192)
 """The minimum that the WAL writer writes."""
@@ -337,21 +317,9 @@ class CommitProbe:
 class HostDiskProbe:
     """`DiskProbe` of the real host. Not thread-safe; the caller closes it."""
 
-    def __init__(
-        self,
-        directory: str,
-        device: int,
-        connection: ActingConnection | None,
-        *,
-        proc: str = "/proc",
-        sys: str = "/sys",
-    ) -> None:
-        """`device`: st_dev of the file. Raises OSError if its directory cannot be written."""
+    def __init__(self, directory: str, connection: ActingConnection | None) -> None:
+        """Raises OSError if the directory of the file cannot be written."""
         self._probe = CommitProbe(directory)
-        self._proc = proc
-        self._disks = DiskStatsParser(proc, sys)
-        self._device = file_systems.whole_disk(sys, f"{os.major(device)}:{os.minor(device)}")
-        self._previous: Disk | None = None
         self._link = connection
         self.database_note = "" if connection is None else "commits measured"
 
@@ -360,28 +328,6 @@ class HostDiskProbe:
 
     def commit(self) -> float:
         return self._probe.time()
-
-    def host_pressure(self) -> HostPressure:
-        return HostPressure(self._read_io_stall(), self._read_await())
-
-    def _read_io_stall(self) -> float | None:
-        try:
-            some, _ = parse_stalls(read_file(f"{self._proc}/pressure/io"))
-        except (OSError, ValueError):
-            return None
-        return None if some is None else some.avg10
-
-    def _read_await(self) -> float | None:
-        """Return the mean seconds of a read or write of the device since the last call; None: device not found."""
-        try:
-            found = self._disks.parse(read_file(f"{self._proc}/diskstats"), time.monotonic_ns() // 1000).devices
-        except (OSError, ValueError):
-            return None
-        before, now = self._previous, next((disk for disk in found if disk.name == self._device), None)
-        self._previous = now
-        if before is None or now is None:
-            return None
-        return mean_await_s(before, now)
 
     def database_commit(self) -> float | None:
         if self._link is None:
@@ -395,14 +341,3 @@ class HostDiskProbe:
             self.database_note = f"commits no longer measured: {error.message}"
             return None
         return time.perf_counter() - started
-
-
-def mean_await_s(before: Disk, now: Disk) -> float | None:
-    """Return the mean seconds of a read or write between two readings; requests in flight are not counted.
-
-    Discards are left out: they are our own, and others wait for them only through the requests that they delay.
-    """
-    done = now.reads - before.reads + now.writes - before.writes
-    if done <= 0:
-        return None
-    return (now.read_ms - before.read_ms + now.write_ms - before.write_ms) / done / 1000
