@@ -17,10 +17,11 @@ from bench.figure import Figure
 from dba_console.core.target import Target, make_target
 from dba_console.demo.cluster import Cluster
 from dba_console.jobs.tools import host_usage
+from dba_console.jobs.tools.client_programs import find_program
 from dba_console.jobs.tools.jobs_curve import TrialRun
 from dba_console.jobs.tools.scratch_directory import memory_directory, scratch_directory
-from dba_console.jobs.tools.server_connection import client_environment, find_program, open_server, read_tables
-from dba_console.jobs.tools.sweep import SweepEvent, SweepOptions, sweep
+from dba_console.jobs.tools.server_connection import client_environment, open_server, read_tables
+from dba_console.jobs.tools.sweep import SweepOptions, sweep
 from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 
 MOST = 8
@@ -91,9 +92,9 @@ def _exhaustive(target: Target, bindir: str) -> list[TrialRun]:
         return [run_trial(way, server, host, place, tables, jobs, lambda: 86400.0) for jobs in range(1, MOST + 1)]
 
 
-def _tell(step: SweepEvent) -> None:
-    if step.kind == "run":
-        print(f"    {step.text}", file=sys.stderr, flush=True)
+def _tell(text: str, replaced: bool) -> None:
+    if not replaced:
+        print(f"    {text}", file=sys.stderr, flush=True)
 
 
 def _words(one: Round) -> str:

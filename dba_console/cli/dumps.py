@@ -1,6 +1,7 @@
 """`dba-console dumps`: find the number of jobs, estimate the size of a dump, list, verify, create foreign keys.
 
-Results go to stdout, as text or as one JSON object; progress goes to stderr if it is a terminal.
+Results go to stdout, as text or as one JSON object; progress goes to stderr if it is a terminal. Each command loads its
+own modules: a restore waits for those it calls, and only some need the driver.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from dba_console.cli.target_resolution import resolve_target
 from dba_console.core.errors import ConsoleError, ExitCode, UsageError
 from dba_console.core.target import Target, make_target
 from dba_console.core.units import human_duration, parse_duration
-from dba_console.jobs.tools.sweep import MAX_JOBS, NOWHERE, WINDOW_S, SweepEvent, SweepOptions, sweep
 from dba_console.jobs.tools.sweep_store import (
     HEAD,
+    MAX_JOBS,
+    NOWHERE,
     NUMBER_COLUMNS,
-    REFERENCE_TEXT,
+    WINDOW_S,
     SweepResult,
     conclusion_lines,
     load_result,
@@ -77,6 +79,8 @@ def sweep_command(
 
     The result is stored; `dumps jobs` shows it.
     """
+    from dba_console.jobs.tools.sweep import SweepOptions, sweep
+
     sweep_options = SweepOptions(
         to=to,
         share=_parse_share(share),
@@ -120,7 +124,6 @@ def _print_result(result: SweepResult, *, as_json: bool) -> None:
     put(format_columns(HEAD, sweep_table(result), right=NUMBER_COLUMNS))
     put("")
     put("\n".join(conclusion_lines(result)))
-    put(REFERENCE_TEXT)
 
 
 def _save(target: Target, result: SweepResult) -> str | None:
@@ -132,18 +135,17 @@ def _save(target: Target, result: SweepResult) -> str | None:
     return None
 
 
-def _progress_reporter() -> Callable[[SweepEvent], None]:
-    """Return the progress printer: lines on stderr, and on a terminal also the current trial."""
+def _progress_reporter() -> Callable[[str, bool], None]:
+    """Return the progress printer: lines on stderr, and on a terminal also texts that the next one replaces."""
     live = sys.stderr.isatty()
     clear = "\r\x1b[K" if live else ""
 
-    def report(step: SweepEvent) -> None:
-        if step.kind == "progress":
-            if live:
-                sys.stderr.write(clear + step.text)
-                sys.stderr.flush()
-        elif step.kind != "begin":
-            print_diagnostic(clear + step.text)
+    def report(text: str, replaced: bool) -> None:
+        if not replaced:
+            print_diagnostic(clear + text)
+        elif live:
+            sys.stderr.write(clear + text)
+            sys.stderr.flush()
 
     return report
 
@@ -247,14 +249,12 @@ def verify_command(
     from dba_console.jobs.tools.verify_archive import result_lines, verify_archive
 
     report = _progress_reporter()
-
-    def report_progress(text: str) -> None:
-        report(SweepEvent(kind="progress", text=text))
-
     with ExitStack() as stack:
         server = stack.enter_context(open_server(_target(dsn).conninfo)) if sample else None
-        found = verify_archive(archive.absolute(), server, sample, seed, bindir=bindir, report=report_progress)
-    report_progress("")
+        found = verify_archive(
+            archive.absolute(), server, sample, seed, bindir=bindir, report=lambda text: report(text, True)
+        )
+    report("", True)
     if json:
         print_json({**msgspec.to_builtins(found), "good": found.good})
     else:
@@ -280,11 +280,13 @@ def keys_command(
     Exit code 7: some failed. pg_restore validates keys that reference the same table one after the other. Leave them
     out with `--list`, restore, ANALYZE, then run this command.
     """
-    from dba_console.jobs.tools.create_foreign_keys import create_keys, list_without_keys
-
     if without:
+        from dba_console.jobs.tools.client_programs import list_without_keys
+
         put(list_without_keys(archive.absolute(), bindir))
         return ExitCode.OK
+    from dba_console.jobs.tools.create_foreign_keys import create_keys
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     result = create_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, report=print_diagnostic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,7 +111,7 @@ def test_a_sweep_finds_a_number_of_jobs_shows_its_table_and_keeps_it(ground: Gro
     assert ground.dumps("jobs", ground.dsn, "--plain").out == f"{jobs}\n"
     shown = ground.dumps("jobs", ground.dsn)
     assert shown.code == 0
-    assert "i7-2600" in shown.out and "limited by" in shown.out
+    assert "limited by" in shown.out
     assert f"-j {jobs}: " in shown.out
 
 
@@ -167,7 +168,7 @@ def test_it_gives_way_to_who_waits_behind_it(ground: Ground, tmp_path: Path) -> 
 
 
 def test_a_lock_that_is_asked_for_in_the_middle_is_named_as_what_ended_it(ground: Ground, tmp_path: Path) -> None:
-    """Either pg_dump's workers give up by themselves, or the sweep gives way before they come to that table."""
+    """The trial with one job ends by itself or gives way; the next one does not wait behind that lock."""
     with ground.held("--to", str(tmp_path)) as (process, holder), closing(psycopg.connect(ground.dsn)) as other:
         other.pgconn.send_query(b"begin; lock table t1 in access exclusive mode")
         waits = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and not granted"
@@ -175,7 +176,7 @@ def test_a_lock_that_is_asked_for_in_the_middle_is_named_as_what_ended_it(ground
         holder.rollback()
         assert process.wait(LONG_S) == 7
         assert process.stderr is not None
-        assert "exclusive lock on" in process.stderr.read()
+        assert re.search("exclusive lock on|locked exclusively", process.stderr.read())
         assert list(tmp_path.iterdir()) == []
 
 

@@ -18,19 +18,25 @@ import psycopg
 from msgspec import Struct
 
 from dba_console.actions.deadline_connection import DeadlineConnection
-from dba_console.core.errors import ConnectError, ConsoleError, Unsupported, UsageError
+from dba_console.core.errors import ConnectError, ConsoleError, Unsupported
 from dba_console.core.sanitize import clean
-from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.toc import DumpEntry
-from dba_console.jobs.tools.server_connection import client_environment, error_message, find_program, open_connection
+from dba_console.jobs.tools.client_programs import (
+    find_program,
+    foreign_key_entries,
+    key_dependents,
+    open_with_toc,
+    pg_restore_output,
+    write_list,
+)
+from dba_console.jobs.tools.server_connection import client_environment, error_message, open_connection
 
 # The foreign keys of an archive as SQL, each in two steps: add NOT VALID, then VALIDATE.
 #
 # pg_restore adds and checks a key in one statement that locks both tables, so keys that reference the same table are
 # checked one after the other. The lock of VALIDATE does not block the validation of other keys.
 
-FK = "FK CONSTRAINT"
 _NAME = r'(?:"(?:[^"]|"")+"|[^\s"."]+)'
 _ADD_CONSTRAINT = re.compile(
     rf"ALTER TABLE (?P<only>ONLY )?(?P<table>{_NAME}(?:\.{_NAME})?)\s+ADD CONSTRAINT (?P<name>{_NAME}) FOREIGN KEY ",
@@ -50,21 +56,6 @@ class ForeignKey(Struct, frozen=True, kw_only=True):
     add: str
     validate: str | None
     """None: `add` is sufficient: a key of a partitioned table, or one that must stay NOT VALID or NOT ENFORCED."""
-
-
-def foreign_key_entries(entries: Sequence[DumpEntry]) -> list[DumpEntry]:
-    return [entry for entry in entries if entry.desc == FK]
-
-
-def key_dependents(entries: Sequence[DumpEntry]) -> set[int]:
-    """Return the dump ids of entries that depend on foreign keys, such as comments on them."""
-    keys = {entry.dump_id for entry in entries if entry.desc == FK}
-    after, grown = set(keys), True
-    while grown:
-        more = {entry.dump_id for entry in entries if entry.dump_id not in after and after.intersection(entry.needs)}
-        after |= more
-        grown = bool(more)
-    return after - keys
 
 
 def split_statements(sql: str) -> Iterator[str]:
@@ -155,20 +146,12 @@ class KeysResult(Struct, frozen=True, kw_only=True):
     errors: int
 
 
-def list_without_keys(archive: Path, bindir: str | None) -> str:
-    """Return a list for pg_restore -L without foreign keys and their dependents. Raises ArchiveError, ConsoleError."""
-    plan, program = _open_with_toc(archive), find_program("pg_restore", bindir=bindir).path
-    left_out = key_dependents(plan.entries) | {entry.dump_id for entry in foreign_key_entries(plan.entries)}
-    lines = _pg_restore_output([program, "-l", str(archive)], set()).splitlines()
-    return b"\n".join(line for line in lines if _dump_id(line) not in left_out).decode(errors="surrogateescape")
-
-
 def create_keys(archive: Path, conninfo: str, jobs: int, *, bindir: str | None, report: Report) -> KeysResult:
     """Add every foreign key, validate `jobs` at a time, then restore the entries that depend on them.
 
     Like pg_restore, it reports and counts an error and continues. Raises ArchiveError, ConsoleError if it cannot start.
     """
-    plan, program = _open_with_toc(archive), find_program("pg_restore", bindir=bindir).path
+    plan, program = open_with_toc(archive), find_program("pg_restore", bindir=bindir).path
     keys = _read_keys(program, archive, plan)
     work = _KeyCreation(conninfo, report)
     if keys:
@@ -331,25 +314,13 @@ def _transaction(session: DeadlineConnection) -> Iterator[None]:
             session.rollback()
 
 
-def _open_with_toc(archive: Path) -> DumpPlan:
-    plan = open_archive(archive)
-    if plan.format == "plain":
-        raise UsageError(
-            f"{archive} is a plain SQL script: its foreign keys cannot be restored separately",
-            hint="use a directory or custom archive, which has a table of contents",
-        )
-    return plan
-
-
 def _read_keys(program: str, archive: Path, plan: DumpPlan) -> list[ForeignKey]:
     """Read the archive's foreign keys. Raises ConsoleError if a statement is not recognized; pg_restore must then
     restore them."""
     entries = foreign_key_entries(plan.entries)
     if not entries:
         return []
-    script = _pg_restore_output(
-        [program, "-L", "{list}", "-f", "-", str(archive)], {entry.dump_id for entry in entries}
-    )
+    script = pg_restore_output([program, "-L", "{list}", "-f", "-", str(archive)], {entry.dump_id for entry in entries})
     sql = decode_script(script)
     added = [one for one in split_statements(sql) if one.startswith("ALTER TABLE ")]
     if len(added) != len(entries):
@@ -372,7 +343,7 @@ def _restore_dependents(program: str, archive: Path, plan: DumpPlan, conninfo: s
     if not after:
         return 0
     with tempfile.TemporaryDirectory(prefix="dba-console-keys-") as place:
-        chosen = _write_list(program, archive, after, Path(place))
+        chosen = write_list(program, archive, after, Path(place))
         argv = [program, "-v", "-L", str(chosen), "-d", "", str(archive)]
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", check=False,
@@ -383,36 +354,3 @@ def _restore_dependents(program: str, archive: Path, plan: DumpPlan, conninfo: s
     if done.returncode not in (0, 1):
         raise ConsoleError(f"pg_restore exited with {done.returncode}: {clean(done.stderr[-300:].strip())}")
     return done.stderr.count("error: could not execute query")
-
-
-def _pg_restore_output(argv: Sequence[str], ids: set[int]) -> bytes:
-    """Return pg_restore's output; `{list}` in its arguments is replaced by a list file of these entries."""
-    with tempfile.TemporaryDirectory(prefix="dba-console-keys-") as place:
-        argv = list(argv)
-        if "{list}" in argv:
-            argv[argv.index("{list}")] = str(_write_list(argv[0], Path(argv[-1]), ids, Path(place)))
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            env={"LC_ALL": "C", "PATH": "/usr/bin:/bin"},
-        )
-    if done.returncode:
-        raise ConsoleError(f"pg_restore cannot read {argv[-1]}: {clean(done.stderr.decode(errors='replace').strip())}")
-    return done.stdout
-
-
-def _write_list(program: str, archive: Path, ids: set[int], place: Path) -> Path:
-    """Write a list for pg_restore -L, in the archive's order."""
-    lines = [
-        line for line in _pg_restore_output([program, "-l", str(archive)], set()).splitlines() if _dump_id(line) in ids
-    ]
-    path = place / "list"
-    path.write_bytes(b"\n".join(lines) + b"\n")
-    return path
-
-
-def _dump_id(line: bytes) -> int | None:
-    number = line.partition(b";")[0]
-    return int(number) if number.isdigit() else None

@@ -127,14 +127,6 @@ def is_local_server(server: QueryConnection) -> bool:
     return abs(boot_s + stat.start_ticks * TICK_S - server.mark.backend_start_us / 1e6) < _CLOCK_TOLERANCE_S
 
 
-def has_shared_cores() -> bool:
-    """Check whether SMT (hyper-threading) is active: two CPUs share a core."""
-    try:
-        return read_file("/sys/devices/system/cpu/smt/active").strip() == b"1"
-    except OSError:
-        return False
-
-
 def usable_cpus() -> int:
     """Return the number of CPUs this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,22 +1,21 @@
 """Dump time by number of jobs: estimate it from timed runs, and choose the next number to try. Pure functions.
 
-A run gives a rate (table bytes per second while every job was busy) and CPU time. From the rates, the time of a full
-dump is computed by scheduling as pg_dump -j does: largest table first, each free job takes the next one. This accounts
-for one large table among small ones even if the runs were cut before it was finished.
+A run gives a rate: table bytes per second while every job was busy. If it was cut, the time of a full dump is computed
+by scheduling as pg_dump -j does: largest table first, each free job takes the next one. This accounts for one large
+table among small ones.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 TOLERANCE = 0.05
 """Repeated runs of the same dump differ by about this much; a smaller gain does not justify another job."""
-OWN_CORE_FACTOR = 0.6
-"""Time on a core of its own, relative to the time beside another thread on the same core."""
+DOUBLING_GAIN = 0.1
+"""Twice as many jobs are tried as long as the last doubling saved more than this."""
 
 
 class TrialRun(Struct, frozen=True, kw_only=True):
@@ -67,38 +66,11 @@ class TrialRun(Struct, frozen=True, kw_only=True):
         return self.done / max(self.client_s, self.server_s or 0.0, 1e-3)
 
 
-RateByJobs = Callable[[int], float]
+def predict_seconds(sizes: Sequence[float], rate: float, job_rate: float, jobs: int) -> float:
+    """Return the seconds for all tables: sizes in bytes, largest first, `jobs` at a time sharing the rate equally. No
+    job is faster than `job_rate`.
 
-
-def interpolate_rates(runs: Mapping[int, TrialRun]) -> RateByJobs:
-    """Return the rate for any number of jobs: linear between measured numbers, constant above the highest. Below the
-    lowest, it is limited by the maximum rate of one job.
-
-    >>> one = dict(wall_s=10, startup_s=0, complete=True, done=100, busy_s=10, client_s=20)
-    >>> rate = interpolate_rates({2: TrialRun(jobs=2, busy_done=100, **one), 4: TrialRun(jobs=4, busy_done=140, **one)})
-    >>> [rate(jobs) for jobs in (1, 2, 3, 4, 9)]
-    [5.0, 10.0, 12.0, 14.0, 14.0]
-    """
-    known = sorted((jobs, run.rate) for jobs, run in runs.items())
-
-    def rate(jobs: int) -> float:
-        if jobs <= known[0][0]:
-            fewest, at_fewest = known[0]
-            stream = max(at_fewest / fewest, runs[fewest].max_job_rate)
-            return at_fewest if jobs == fewest else min(at_fewest, stream * jobs)
-        for (low, at_low), (high, at_high) in itertools.pairwise(known):
-            if jobs <= high:
-                return at_low + (at_high - at_low) * (jobs - low) / (high - low)
-        return known[-1][1]
-
-    return rate
-
-
-def predict_seconds(sizes: Sequence[float], rate: RateByJobs, jobs: int) -> float:
-    """Return the seconds for all tables: sizes in bytes, largest first, `jobs` at a time sharing the rate equally.
-
-    >>> (predict_seconds([10, 10, 10, 10], lambda jobs: jobs * 1.0, 2),
-    ...  predict_seconds([90, 1, 1], lambda jobs: jobs * 1.0, 3))
+    >>> (predict_seconds([10, 10, 10, 10], 2, 1, 2), predict_seconds([90, 1, 1], 3, 1, 3))
     (20.0, 90.0)
     """
     left = sorted(sizes, reverse=True)
@@ -111,27 +83,18 @@ def predict_seconds(sizes: Sequence[float], rate: RateByJobs, jobs: int) -> floa
             heapq.heappush(ends, given + left[position])
             position += 1
         end = heapq.heappop(ends)
-        active = len(ends) + 1
-        seconds += (end - given) * active / max(rate(active), 1e-9)
+        seconds += (end - given) / max(min(job_rate, rate / (len(ends) + 1)), 1e-9)
         given = end
     return seconds
-
-
-def min_seconds(run: TrialRun, jobs: int, cpus: int) -> float:
-    """Return the minimum seconds of the complete dump `run` with another number of jobs, from its CPU time."""
-    per_job = max(run.client_s, run.server_s or 0.0) / jobs
-    return run.startup_s + max(per_job, run.cpu_s / cpus)
 
 
 class JobsCurve:
     """Dump time by number of jobs, from runs on one selection of tables; `sizes` are of all tables."""
 
-    def __init__(
-        self, sizes: Sequence[float], cpus: int, max_jobs: int, *, all_tables: bool, shared_cores: bool
-    ) -> None:
+    def __init__(self, sizes: Sequence[float], cpus: int, max_jobs: int, *, all_tables: bool) -> None:
         self.sizes, self.cpus, self.most, self.whole = sizes, cpus, max_jobs, all_tables
         self.runs: dict[int, TrialRun] = {}
-        self._core_factor = OWN_CORE_FACTOR if shared_cores else 1.0
+        self._refined = False
 
     def add(self, run: TrialRun) -> None:
         """Add a run; of two with the same number of jobs keep the faster one, because disturbances only slow down."""
@@ -141,16 +104,17 @@ class JobsCurve:
 
     def is_measured(self, jobs: int) -> bool:
         """Check whether the time for this number of jobs was measured, not estimated."""
-        return self.whole and jobs in self.runs and self.runs[jobs].complete
+        return self.whole and self.runs[jobs].complete
 
     def seconds(self, jobs: int) -> float:
-        """Return the time of a full dump of the database, measured or estimated."""
+        """Return the time of a full dump of the database with a number of jobs that was tried."""
+        run = self.runs[jobs]
         if self.is_measured(jobs):
-            return self.runs[jobs].wall_s
-        before = min(run.startup_s for run in self.runs.values())
-        seconds = before + predict_seconds(self.sizes, interpolate_rates(self.runs), jobs)
+            return run.wall_s
+        alone = self.runs[1].rate if 1 in self.runs else run.max_job_rate
+        seconds = run.startup_s + predict_seconds(self.sizes, run.rate, max(alone, run.rate / jobs), jobs)
         # A run that was cut takes at least as long as it ran.
-        return max(seconds, self.runs[jobs].wall_s) if self.whole and jobs in self.runs else seconds
+        return max(seconds, run.wall_s) if self.whole else seconds
 
     def best_jobs(self) -> int:
         return min(self.runs, key=lambda jobs: (self.seconds(jobs), jobs))
@@ -163,43 +127,23 @@ class JobsCurve:
     def next_jobs(self) -> int | None:
         """Return the number of jobs to try next, None if no further trial is needed.
 
-        First the number of CPUs. Then double it while that helps, or could help by CPU time. Then numbers that the
-        rates predict to be faster: with ten equal tables, five jobs need two rounds where four need three. Then fewer
-        jobs, by bisection; last a single job, for comparison.
+        From one job, doubled as long as that helps; then once the middle between the best number and the next higher
+        one that was tried, or the next lower one.
         """
         if not self.runs:
-            return min(self.cpus, self.most)
-        highest, knee = max(self.runs), self.knee()
-        if knee == highest and highest < self.most and self._may_improve_above(highest):
+            return 1
+        highest = max(self.runs)
+        if highest < self.most and self._doubling_helped(highest):
             return min(self.most, highest * 2)
-        return self._promising_jobs() or self._fewer_jobs(knee) or (1 if 1 not in self.runs else None)
-
-    def _promising_jobs(self) -> int | None:
-        """Return an untried number of jobs predicted to be faster than the best by more than TOLERANCE."""
-        others = [jobs for jobs in range(1, self.most + 1) if jobs not in self.runs]
-        if not others:
+        if self._refined:
             return None
-        jobs = min(others, key=lambda one: (self.seconds(one), one))
-        return jobs if self.seconds(jobs) < self.seconds(self.best_jobs()) * (1 - TOLERANCE) else None
+        self._refined = True
+        best = self.best_jobs()
+        more = min((jobs for jobs in self.runs if jobs > best), default=best)
+        fewer = max((jobs for jobs in self.runs if jobs < best), default=best)
+        middles = [(low + high) // 2 for low, high in ((best, more), (fewer, best)) if high - low > 1]
+        return middles[0] if middles else None
 
-    def _fewer_jobs(self, knee: int) -> int | None:
-        """Return a smaller number of jobs that may be as fast as the knee."""
-        fewer = max((jobs for jobs in self.runs if jobs < knee), default=0)
-        half = (fewer + knee) // 2
-        order = (half, *range(half + 1, knee), *range(half - 1, fewer, -1))
-        return next((jobs for jobs in order if fewer < jobs < knee and self.may_suffice(jobs)), None)
-
-    def _may_improve_above(self, jobs: int) -> bool:
-        """Check whether more jobs could be faster by more than TOLERANCE, judged by CPU time."""
-        run = self.runs[jobs]
-        if not run.complete:
-            return run.host_busy_pct is None or run.host_busy_pct < 100 * (1 - TOLERANCE)
-        return min_seconds(run, self.most, self.cpus) < run.wall_s * (1 - TOLERANCE)
-
-    def may_suffice(self, jobs: int) -> bool:
-        """Check whether fewer jobs could be as fast, judged by CPU time."""
-        best = self.runs[self.best_jobs()]
-        limit = self.seconds(self.best_jobs()) * (1 + TOLERANCE)
-        if best.complete and self.whole:
-            return min_seconds(best, jobs, self.cpus) * self._core_factor <= limit
-        return predict_seconds(self.sizes, lambda active: best.max_job_rate * active, jobs) * self._core_factor <= limit
+    def _doubling_helped(self, highest: int) -> bool:
+        others = [self.seconds(jobs) for jobs in self.runs if jobs != highest]
+        return not others or self.seconds(highest) < min(others) * (1 - DOUBLING_GAIN)

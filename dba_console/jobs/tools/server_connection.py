@@ -1,5 +1,4 @@
-"""The server connection of the dump tools, with short lock timeouts. Also finds PostgreSQL's client programs and reads
-the list of tables that a dump contains.
+"""The server connection of the dump tools, with short lock timeouts. Also reads the list of tables that a dump has.
 
 Used by short-lived programs only, never by the agent: a wait here delays only the caller.
 """
@@ -7,13 +6,8 @@ Used by short-lived programs only, never by the agent: a wait here delays only t
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import NamedTuple
 
 import psycopg
 
@@ -21,7 +15,7 @@ from dba_console.actions.deadline_connection import DeadlineConnection, connect
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed
 from dba_console.core.clock import SYSTEM
-from dba_console.core.errors import ConnectError, ConsoleError, Unsupported
+from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.dump_plan import TableSize
 from dba_console.runbooks.command_environment import server_environment
@@ -72,77 +66,6 @@ def error_message(error: psycopg.Error) -> str:
     """Return the server's or libpq's message on one line, sanitized."""
     text = error.diag.message_primary or str(error).strip() or type(error).__name__
     return clean(" ".join(text.split()))
-
-
-# PostgreSQL's client programs: the one in PATH, or the newest installed version that can dump this server.
-
-DIRECTORIES = (("/usr/lib/postgresql", "*/bin"), ("/usr", "pgsql-*/bin"), ("/usr/local", "pgsql*/bin"))
-"""Directories of Debian, Red Hat and source builds."""
-BINDIR = "DBA_CONSOLE_PG_BINDIR"
-"""Environment variable with the directory to use instead of searching."""
-
-
-class InstalledProgram(NamedTuple):
-    """An installed program with its version; `major` as in libpq."""
-
-    path: str
-    major: int
-    version: str
-
-
-def find_program(name: str, *, at_least: int = 0, bindir: str | None = None) -> InstalledProgram:
-    """Find a program of major version `at_least` or later: pg_dump refuses a server newer than itself.
-
-    Order: `bindir` or $DBA_CONSOLE_PG_BINDIR, PATH, installed directories (newest first).
-    Raises Unsupported if none is found.
-    """
-    too_old = []
-    for path in _candidate_paths(name, bindir or os.environ.get(BINDIR)):
-        found = program_at(path)
-        if found is not None and found.major >= at_least:
-            return found
-        if found is not None:
-            too_old.append(f"{found.path} is {found.version}")
-    details = f": {', '.join(too_old)}" if too_old else ""
-    wanted = f" of version {at_least} or later" if at_least else ""
-    raise Unsupported(f"no {name}{wanted} found{details}", hint="install PostgreSQL's client programs")
-
-
-def program_at(path: str) -> InstalledProgram | None:
-    """Return the program at a path, None if it does not run."""
-    try:
-        done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=20, check=True, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = version_in(done.stdout)
-    return InstalledProgram(path, int(re.findall(r"\d+", found)[0]), found) if found else None
-
-
-def version_in(text: str) -> str | None:
-    """Return the version in `pg_dump (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)`.
-
-    >>> version_in("pg_dump (PostgreSQL) 18beta1"), version_in("what?")
-    ('18beta1', None)
-    """
-    match = re.search(r"\(PostgreSQL\)\s+(\d+\S*)", text)
-    return match[1] if match else None
-
-
-def _candidate_paths(name: str, bindir: str | None) -> Iterator[str]:
-    if bindir:
-        yield os.path.join(bindir, name)
-        return
-    if (found := shutil.which(name)) is not None:
-        yield found
-    for parent, pattern in DIRECTORIES:
-        directories = sorted(Path(parent).glob(pattern), key=_version_key, reverse=True)
-        yield from (str(directory / name) for directory in directories if os.access(directory / name, os.X_OK))
-
-
-def _version_key(path: Path) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", str(path))]
 
 
 # The tables of a database with their sizes, and a representative selection.

@@ -20,18 +20,17 @@ from dba_console.core.sanitize import clean
 from dba_console.core.target import Target
 from dba_console.core.units import human_bytes, human_duration, human_pct
 from dba_console.jobs.tools import host_usage
+from dba_console.jobs.tools.client_programs import InstalledProgram, find_program
 from dba_console.jobs.tools.jobs_curve import TOLERANCE, JobsCurve, TrialRun
 from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, free_space, memory_directory, scratch_directory
 from dba_console.jobs.tools.server_connection import (
     DumpTable,
-    InstalledProgram,
     choose_tables,
     client_environment,
-    find_program,
     open_server,
     read_tables,
 )
-from dba_console.jobs.tools.sweep_store import SweepResult, SweepRow
+from dba_console.jobs.tools.sweep_store import MAX_JOBS, NOWHERE, WINDOW_S, SweepResult, SweepRow
 from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 
 # The connection budget of a parallel dump: connections free for this role, minus a reserve for other sessions.
@@ -162,11 +161,6 @@ def _other_cpu_pct(run: TrialRun, cpus: int) -> float:
     return run.host_busy_pct - 100 * run.cpu_s / (run.wall_s * cpus)
 
 
-def is_disturbed(runs: Sequence[TrialRun], cpus: int) -> bool:
-    """Check whether other processes used so much CPU that trials are hardly comparable."""
-    return any(_other_cpu_pct(run, cpus) >= OTHERS_PCT for run in runs)
-
-
 def find_bottleneck(curve: JobsCurve, largest: LargestTable | None, ceiling: str) -> Bottleneck:
     """Return the bottleneck at the knee. `ceiling` describes what limited the number of jobs tried."""
     jobs = curve.knee()
@@ -247,15 +241,10 @@ def measurement_notes(runs: Sequence[TrialRun], table_bytes: int, cpus: int, mem
     return tuple(found)
 
 
-NOWHERE = "nowhere"
-WINDOW_S = 30.0
-"""A trial is cut after this time: by then every job has worked long enough to measure the rate."""
-SINGLE_JOB_SHARE, SINGLE_JOB_S = 0.35, 3.0
-"""A single job runs for comparison only: this share of the best time, at least this many seconds."""
+SINGLE_JOB_S = 5.0
+"""A single job runs for this time only: its rate does not change."""
 DEFAULT_MAX_JOBS = 8
 """Default maximum of jobs tried, or twice the CPUs if that is more."""
-MAX_JOBS = 64
-
 
 _OTHERS = """
 select count(*)::int as n from pg_stat_activity where application_name = 'dba-console:sweep' and pid <> pg_backend_pid()
@@ -275,20 +264,11 @@ class SweepOptions(Struct, frozen=True, kw_only=True):
     bindir: str | None = None
 
 
-class SweepEvent(Struct, frozen=True, kw_only=True):
-    """A progress message of a sweep."""
-
-    kind: str
-    """plan, begin, progress, run."""
-    text: str
-    jobs: int | None = None
-    run: TrialRun | None = None
+ReportText = Callable[[str, bool], None]
+"""Receives a text of the progress, and whether the next text replaces it."""
 
 
-ReportEvent = Callable[[SweepEvent], None]
-
-
-def sweep(target: Target, options: SweepOptions, report: ReportEvent, clock: Clock = SYSTEM) -> SweepResult:
+def sweep(target: Target, options: SweepOptions, report: ReportText, clock: Clock = SYSTEM) -> SweepResult:
     """Run the trial dumps and return the result. Raises ConsoleError with the reason if it is not possible."""
     with open_server(target.conninfo, "dba-console:sweep") as server:
         return _Sweep(target, options, server, report, clock).run()
@@ -298,7 +278,7 @@ class _Sweep:
     """A running sweep."""
 
     def __init__(
-        self, target: Target, options: SweepOptions, server: QueryConnection, report: ReportEvent, clock: Clock
+        self, target: Target, options: SweepOptions, server: QueryConnection, report: ReportText, clock: Clock
     ) -> None:
         self._target, self._options, self._server, self._report, self._clock = target, options, server, report, clock
         self._program: InstalledProgram = find_program("pg_dump", at_least=server.identity.major, bindir=options.bindir)
@@ -318,9 +298,7 @@ class _Sweep:
         self._tables = choose_tables(self._all_tables, options.share, 2 * self._max_jobs)
         whole = len(self._tables) == len(self._all_tables)
         sizes = [float(table.size) for table in self._all_tables]
-        self._curve = JobsCurve(
-            sizes, self._cpus, self._max_jobs, all_tables=whole, shared_cores=host_usage.has_shared_cores()
-        )
+        self._curve = JobsCurve(sizes, self._cpus, self._max_jobs, all_tables=whole)
         self._began_us = clock.mono_us()
         self._runs: list[TrialRun] = []
 
@@ -332,7 +310,7 @@ class _Sweep:
                 hint="wait until it has ended",
             )
         place = memory_directory() if self._options.to == NOWHERE else self._check_scratch(Path(self._options.to))
-        self._report(SweepEvent(kind="plan", text=self._plan(place)))
+        self._report(self._plan(place), False)
         discard = self._options.to == NOWHERE
         self._meter = host_usage.HostMeter(
             host_usage.disk_under(self._data), None if discard else host_usage.disk_under(str(place)), self._clock
@@ -340,7 +318,6 @@ class _Sweep:
         with ExitStack() as stack:
             directory = stack.enter_context(scratch_directory(place))
             self._run_trials(directory)
-            self._repeat_if_disturbed(directory)
         return self._result()
 
     def _run_trials(self, directory: Path) -> None:
@@ -359,12 +336,11 @@ class _Sweep:
     def _run_trial(self, directory: Path, jobs: int) -> None:
         if self._options.evict_cache and self._data is not None:
             evict_tables(self._server, self._data, self._tables)
-        self._report(SweepEvent(kind="begin", text=f"-j {jobs}", jobs=jobs))
-        limit_s = self._limit_s(jobs)
+        limit_s = self._limit_s()
 
         def report_progress(done: float, total: float) -> None:
             pct = f"{100 * done / total:.0f} %" if total else "?"
-            self._report(SweepEvent(kind="progress", text=f"-j {jobs}: {pct} of {human_bytes(total)}", jobs=jobs))
+            self._report(f"-j {jobs}: {pct} of {human_bytes(total)}", True)
 
         settings = TrialSettings(
             self._program.path, client_environment(self._target.conninfo), self._arguments(), self._options.niceness,
@@ -376,39 +352,27 @@ class _Sweep:
         )  # fmt: skip
         self._runs.append(run)
         self._curve.add(run)
-        self._report(SweepEvent(kind="run", text=_run_text(run), jobs=jobs, run=run))
+        self._report(_run_text(run), False)
 
     def _repeat_if_cached(self, directory: Path) -> None:
-        """Repeat the first trial if it read from disk what the second read from memory: they are not comparable."""
-        if len(self._runs) != 2 or self._options.evict_cache:
+        """Repeat a trial if it read from disk what the next one read from memory: they are not comparable."""
+        if len(self._runs) < 2 or self._options.evict_cache:
             return
-        first, second = self._runs
-        if first.read_bytes is None or second.read_bytes is None or first.done <= 0 or second.jobs < first.jobs:
+        first, second = self._runs[-2:]
+        if first.read_bytes is None or second.read_bytes is None or first.done <= 0 or second.done <= 0:
             return
-        if first.read_bytes > 0.3 * first.done and second.read_bytes < 0.5 * first.read_bytes:
+        if (
+            first.read_bytes > 0.3 * first.done
+            and second.read_bytes / second.done < 0.5 * first.read_bytes / first.done
+        ):
             self._run_trial(directory, first.jobs)
 
-    def _repeat_if_disturbed(self, directory: Path) -> None:
-        """If other processes kept the host busy, run the two fastest trials again; the better result of each counts."""
-        if len(self._curve.runs) < 2 or not is_disturbed(self._runs, self._cpus):
-            return
-        for jobs in sorted(self._curve.runs, key=self._curve.seconds)[:2]:
-            if read_connection_budget(self._server).max_jobs >= jobs:
-                self._run_trial(directory, jobs)
-        self._notes.append("other processes used this host: the two fastest trials ran twice, the better one counts")
-
-    def _limit_s(self, jobs: int) -> float:
-        """Return the seconds after which a trial with `jobs` jobs is cut."""
-        if not self._curve.runs or self._server.identity.major < 14:
-            return self._options.window_s if self._server.identity.major >= 14 else 86400.0
-        best = self._curve.runs[self._curve.best_jobs()]
-        took = best.wall_s - best.startup_s
-        if jobs == 1 and not self._curve.may_suffice(1):
-            return min(self._options.window_s, max(SINGLE_JOB_S, SINGLE_JOB_SHARE * took))
-        return min(
-            self._options.window_s,
-            max(SINGLE_JOB_S, took * (1 + 2 * TOLERANCE)) if best.complete else self._options.window_s,
-        )
+    def _limit_s(self) -> float:
+        """Return the seconds after which a trial is cut: it is not better than the best one so far."""
+        if self._server.identity.major < 14:  # without the progress of COPY, the rate of a cut trial is unknown
+            return 86400.0
+        best_s = self._curve.seconds(self._curve.best_jobs()) if self._curve.runs else 0.0
+        return min(self._options.window_s, max(SINGLE_JOB_S, best_s * (1 + TOLERANCE)))
 
     def _find_max_jobs(self) -> tuple[int, str]:
         """Return the maximum number of jobs to try, and its reason."""

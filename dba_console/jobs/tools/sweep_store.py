@@ -16,6 +16,10 @@ from dba_console.core.atomic_files import write_atomically
 from dba_console.core.decoding import from_json
 from dba_console.core.units import human_bytes, human_duration, human_pct
 
+NOWHERE = "nowhere"
+MAX_JOBS = 64
+WINDOW_S = 30.0
+"""A trial is cut after this time: by then every job has worked long enough to measure the rate."""
 FORMAT = 1
 MAX_FILES = 200
 _LIMIT = 1 << 20
@@ -106,38 +110,25 @@ def _delete_oldest(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-# A sweep as text: its table beside a reference measurement (S4), the knee, the bottleneck. Pure functions.
+# A sweep as text: its table, the knee, the bottleneck. Pure functions.
 
-REFERENCE_SECONDS = {1: 70.3, 2: 43.6, 3: 38.8, 4: 33.7, 5: 31.0, 6: 30.5, 60: 30.5}
-"""Seconds by jobs: 10 tables of 20 million rows, PostgreSQL on an i7-2600 (4 cores, 8 threads) with one USB 3 disk."""
-REFERENCE_CUSTOM_S = 298.8
-"""The same with -Fc, which has one job."""
-REFERENCE_TEXT = (
-    f"S4 (reference): 10 tables of 20 million rows, i7-2600 (4 cores, 8 threads), one disk; with -Fc "
-    f"{human_duration(REFERENCE_CUSTOM_S)}"
-)
-HEAD = ("jobs", "time", "of one", "rate", "host busy", "from disk", "", "S4", "of one")
-NUMBER_COLUMNS = (0, 1, 2, 3, 4, 5, 7, 8)
+HEAD = ("jobs", "time", "of one", "rate", "host busy", "from disk", "")
+NUMBER_COLUMNS = (0, 1, 2, 3, 4, 5)
 """Columns of numbers."""
 
 
 def sweep_table(result: SweepResult) -> list[list[str]]:
-    """Return a row for each number of jobs tried here or in the reference, fewest first."""
-    here = {row.jobs: row for row in result.rows}
-    one = here.get(1)
-    return [_table_row(result, jobs, here.get(jobs), one) for jobs in sorted({*here, *REFERENCE_SECONDS})]
+    """Return a row for each number of jobs tried, fewest first."""
+    one = next((row for row in result.rows if row.jobs == 1), None)
+    return [_table_row(result, row, one) for row in result.rows]
 
 
-def _table_row(result: SweepResult, jobs: int, row: SweepRow | None, one: SweepRow | None) -> list[str]:
-    theirs = REFERENCE_SECONDS.get(jobs)
-    there = ["", ""] if theirs is None else [f"{theirs:.1f}s", f"{theirs / REFERENCE_SECONDS[1]:.2f}"]
-    if row is None:
-        return [str(jobs), "", "", "", "", "", "", *there]
-    mark = "← knee" if jobs == result.jobs else "← best" if jobs == result.best_jobs else ""
+def _table_row(result: SweepResult, row: SweepRow, one: SweepRow | None) -> list[str]:
+    mark = "← knee" if row.jobs == result.jobs else "← best" if row.jobs == result.best_jobs else ""
     return [
-        str(jobs), ("" if row.measured else "~") + seconds_text(row.seconds),
+        str(row.jobs), ("" if row.measured else "~") + seconds_text(row.seconds),
         "?" if one is None else f"{row.seconds / one.seconds:.2f}", human_bytes(row.rate, per_s=True),
-        human_pct(row.host_busy_pct), human_pct(row.read_pct), mark, *there,
+        human_pct(row.host_busy_pct), human_pct(row.read_pct), mark,
     ]  # fmt: skip
 
 
@@ -170,7 +161,7 @@ def measurement_lines(result: SweepResult) -> list[str]:
         f"{result.chosen_tables} of {result.tables} tables ({human_bytes(result.chosen_bytes)} of "
         f"{human_bytes(result.table_bytes)}), the largest and a sample by size"
     )  # fmt: skip
-    where = "to nowhere (no disk writes)" if result.place == "nowhere" else f"to {result.place}"
+    where = "to nowhere (no disk writes)" if result.place == NOWHERE else f"to {result.place}"
     lines = [f"measured in {human_duration(result.took_s)} with pg_dump {result.program} of {part}, {where}"]
     if not all(row.measured for row in result.rows):
         lines.append(

@@ -35,7 +35,7 @@ from dba_console.jobs.tools.archive_listing import (
     find_problems,
     large_object_text,
 )
-from dba_console.jobs.tools.server_connection import InstalledProgram, find_program
+from dba_console.jobs.tools.client_programs import InstalledProgram, find_program
 
 # Read data files to their end: decompress, verify the compression's checksum, count rows.
 #

@@ -6,11 +6,11 @@ import pytest
 
 from dba_console.core.errors import Unsupported
 from dba_console.jobs.archives.toc import DumpEntry
+from dba_console.jobs.tools.client_programs import key_dependents
 from dba_console.jobs.tools.create_foreign_keys import (
     ForeignKey,
     decode_script,
     heaviest_first,
-    key_dependents,
     next_key,
     parse_foreign_key,
     split_statements,
