@@ -22,7 +22,7 @@ from dba_console.keeper.command_status import wait
 from dba_console.watch.frames.model import Frame, Progress
 from dba_console.watch.samples.jobs import JobNow, ObjectNow
 from tests.agent.job_observer import KEY, eyes, prepare
-from tests.background import session
+from tests.background import session, wait_until
 from tests.clusters import binaries_of
 from tests.host.held_jobs import LIMIT_S, PASSWORD, Ground, environment, quoted
 from tests.keeper.keepers import Keep
@@ -137,9 +137,13 @@ def test_a_run_tells_what_is_observed_of_its_restore_and_at_the_end_what_its_mes
         script = f"cd {quoted(str(ground.directory))} && exec {quoted(*restore)}"
         Keep(tmp_path).at(directory, script, env=environment())
         watched.until(lambda job: job.run == run and len(objects(job, "running")) == 2, "both tables")
-        frame = Frame(progress=Progress(operations=watched.rows))
-        told = observed_progress(frame, run)
-        assert "data 0 of 2; running: TABLE DATA hold." in told and observed_progress(frame, "another") == ""
+
+        def told(of: str) -> str:
+            watched.tick()
+            return observed_progress(Frame(progress=Progress(operations=watched.rows)), of)
+
+        assert "data 0 of 2; running: TABLE DATA hold." in wait_until(lambda: told(run), LIMIT_S, what="its row")
+        assert told("another") == ""
         holder.execute("select pg_advisory_unlock_all()")
         ended = wait(directory, LIMIT_S).exit
         assert watched.ended("pg_restore").details["ok"] is True
