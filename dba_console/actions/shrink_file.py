@@ -20,7 +20,7 @@ from dba_console.actions.shrink.candidate import (
     open_file,
     refuse_others,
 )
-from dba_console.actions.shrink.stepwise_truncate import MIB, HostDiskProbe, StepwiseTruncation, TruncationProgress
+from dba_console.actions.shrink.stepwise_truncate import MIB, DiskProbe, StepwiseTruncation, TruncationProgress
 from dba_console.core.declarations import Duration, Size
 from dba_console.core.errors import ConsoleError, Refused
 from dba_console.core.units import human_bytes, human_duration, parse_duration, parse_size
@@ -358,7 +358,7 @@ def _truncate(
     settings: ShrinkFileSettings, candidate: ShrinkCandidate, fd: int, context: ActionContext, control: Control
 ) -> ActionResult:
     directory = os.path.dirname(candidate.trash_path)
-    probe = HostDiskProbe(directory, context.connection)
+    probe = DiskProbe(directory, context.connection)
     step, commit_limit_s = _parse_limits(settings)
     try:
         truncation = StepwiseTruncation(
@@ -396,7 +396,7 @@ def _find_flag_file(trash: str) -> str:
     return ""
 
 
-def _result_values(progress: TruncationProgress, candidate: ShrinkCandidate, probe: HostDiskProbe) -> dict[str, Any]:
+def _result_values(progress: TruncationProgress, candidate: ShrinkCandidate, probe: DiskProbe) -> dict[str, Any]:
     return {
         "freed_bytes": progress.freed,
         "cuts": progress.cuts,

@@ -10,7 +10,7 @@ from typing import Any
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult
 from dba_console.actions.shrink.candidate import SUFFIX
-from dba_console.actions.shrink.stepwise_truncate import MIB
+from dba_console.actions.shrink.stepwise_truncate import MIB, DiskProbe
 from dba_console.actions.shrink_file import ShrinkFile, ShrinkFileSettings
 
 ACTION = ShrinkFile()
@@ -76,7 +76,7 @@ class Told:
 
 
 @dataclass
-class Even:
+class Even(DiskProbe):
     """Senses of a disk on which everything takes a millisecond."""
 
     commits: list[float] = field(default_factory=list)

@@ -14,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from dba_console.actions.action import Control
 from dba_console.core.errors import ConsoleError
@@ -39,16 +39,6 @@ BASELINE_COMMITS = 10
 BASELINE_PAUSE_S = 0.02
 PROGRESS_INTERVAL_S = 0.25
 DATABASE_INTERVAL_S = 0.5
-
-
-class DiskProbe(Protocol):
-    """Measurements during the truncation."""
-
-    def commit(self) -> float:
-        """Return the seconds of a small write and fsync on the same file system."""
-
-    def database_commit(self) -> float | None:
-        """Return the seconds of a small transaction's commit; None without a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +304,8 @@ class CommitProbe:
         os.close(self._fd)
 
 
-class HostDiskProbe:
-    """`DiskProbe` of the real host. Not thread-safe; the caller closes it."""
+class DiskProbe:
+    """Measurements during the truncation. Not thread-safe; the caller closes it."""
 
     def __init__(self, directory: str, connection: ActingConnection | None) -> None:
         """Raises OSError if the directory of the file cannot be written."""
@@ -327,9 +317,11 @@ class HostDiskProbe:
         self._probe.close()
 
     def commit(self) -> float:
+        """Return the seconds of a small write and fsync on the same file system."""
         return self._probe.time()
 
     def database_commit(self) -> float | None:
+        """Return the seconds of a small transaction's commit; None without a database."""
         if self._link is None:
             return None
         started = time.perf_counter()

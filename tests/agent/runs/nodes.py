@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions import registry
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.core.errors import Refused
 from tests.agent.runs.agent_command import command_or_agent
 
@@ -29,7 +29,7 @@ class LineSettings(Struct, forbid_unknown_fields=True, frozen=True):
     cluster: str = ""
 
 
-class NodeStep:
+class NodeStep(Action):
     """Writes a line; its undo writes another."""
 
     name: ClassVar[str] = NODE_STEP
