@@ -116,11 +116,11 @@ class Store:
 
     def __init__(self, directory: Path, meta: SessionMeta) -> None:
         """Create the files. Raises sqlite3.Error or OSError."""
-        self._directory = directory
         self._meta = meta
         self._log = _open_private(directory / LOG)
         os.close(_open_private(directory / DATABASE))
-        self._inode = os.stat(directory / DATABASE).st_ino
+        self._database = str(directory / DATABASE)
+        self._inode = os.stat(self._database).st_ino
         self._connection: sqlite3.Connection | None = open_for_writing(directory / DATABASE)
         create(self._connection, meta)
         self._samples = AppendFile.create(directory / SAMPLES, b"")
@@ -205,12 +205,12 @@ class Store:
             self._log = -1
 
     def _require_file(self) -> None:
-        if os.stat(self._directory / DATABASE).st_ino != self._inode:
+        if os.stat(self._database).st_ino != self._inode:
             raise OSError("another file has replaced session.db")
 
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = open_for_writing(self._directory / DATABASE)
+            self._connection = open_for_writing(Path(self._database))
         return self._connection
 
     def _roll_back(self) -> None:

@@ -189,21 +189,26 @@ class DiskStatsParser:
         self._sys = sys
         self._known: dict[bytes, list[str] | None] = {}
         """`major minor name` -> underlying devices; None for a partition."""
+        self._parsed: dict[bytes, Disk | None] = {}
+        """Line of the last reading -> its device: an idle device's line does not change. None: not shown."""
         self._until_us = 0
 
     def parse(self, data: bytes, now_us: int) -> Disks:
         """Return whole devices with any I/O since boot. Raises ValueError for a line that is not one of diskstats."""
         if now_us >= self._until_us:
             self._known.clear()
+            self._parsed.clear()
             self._until_us = now_us + _REFRESH_US
-        found = []
-        for line in data.splitlines():
-            words = line.split()
-            if len(words) < 14:  # a partition's short line of kernels before 2.6.25
-                continue
-            if words[3:14] != _NO_IO and (under := self._underlying(words)) is not None:
-                found.append(_disk(words, under))
-        return Disks(found)
+        before = self._parsed
+        self._parsed = {line: before[line] if line in before else self._device(line) for line in data.splitlines()}
+        return Disks([disk for disk in self._parsed.values() if disk is not None])
+
+    def _device(self, line: bytes) -> Disk | None:
+        words = line.split()
+        if len(words) < 14 or words[3:14] == _NO_IO:  # less: a partition's short line of kernels before 2.6.25
+            return None
+        under = self._underlying(words)
+        return None if under is None else _disk(words, under)
 
     def _underlying(self, words: Sequence[bytes]) -> list[str] | None:
         key = b" ".join(words[:3])

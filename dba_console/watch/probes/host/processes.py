@@ -75,7 +75,9 @@ class ProcessReader:
         `delayacct` is kernel.task_delayacct: with 0 the kernel does not account I/O waits and writes 0 instead.
         """
         children = self.children.read()
-        self._forget(children)
+        if children is not self._in_order[0]:
+            self._forget(children)
+            self._in_order = children, sorted(children)
         due = self._due(children, active)
         rows = [row for pid in sorted(due) if (row := self._process(pid, delayacct)) is not None]
         letters = [row.state for row in rows]
@@ -90,9 +92,8 @@ class ProcessReader:
     def _due(self, children: frozenset[int], active: Collection[int]) -> set[int]:
         """Return the pids to read now. Files stay open for those read in two consecutive ticks."""
         self._turn = (self._turn + 1) % TURN_TICKS
-        new = children - self._known.keys()
-        if self._in_order[0] is not children:
-            self._in_order = children, sorted(children)
+        # All children and the postmaster are known on most ticks: nothing to compare then.
+        new = children - self._known.keys() if len(self._known) <= len(children) else frozenset[int]()
         in_turn = self._in_order[1][self._turn :: TURN_TICKS]
         due = {self.postmaster, *new, *self._busy, *in_turn, *children.intersection(active)}
         for pid in self._open - due:

@@ -266,7 +266,8 @@ class TickReader:
         activity = self._runner.outcomes.get("activity")
         if not isinstance(activity, StatementRows):
             return True
-        return any(row[12] == b"Lock" or row[18] == HIDDEN for row in activity.rows[0])
+        rows = activity.rows[0]
+        return b"Lock" in [row[12] for row in rows] or HIDDEN in [row[18] for row in rows]
 
     def _resolve_new_names(self, until_us: int) -> None:
         """Build the parts that contain OIDs once, to collect the unknown names."""
