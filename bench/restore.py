@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from typing import Any, NamedTuple
 from bench.console import PROGRAM, own_directories
 from bench.databases import Archives, archives
 from bench.figure import Figure
+from bench.process import cpu_ms
+from dba_console.agent.launch import list_agents
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
 
@@ -50,6 +53,8 @@ class Took(NamedTuple):
     restore_s: float
     analyze_s: float
     rows: int
+    cpu_s: float = 0.0
+    """CPU time of all programs but the server; less affected by other work of the machine than the duration."""
 
     @property
     def total_s(self) -> float:
@@ -67,7 +72,7 @@ def run(smoke: bool = False) -> list[Figure]:
             found: dict[str, list[Took]] = {}
             for number in range(rounds):
                 for name in dict.fromkeys(["S3", "runbook", *more]):
-                    took = _by_runbook(one, BOOK[name]) if name in BOOK else _by_hand(one, WAYS[name])
+                    took = by_runbook(one, BOOK[name]) if name in BOOK else _by_hand(one, WAYS[name])
                     found.setdefault(name, []).append(took)
                     print(f"  {one.name} {number + 1} {name}: {_words(took)}", file=sys.stderr, flush=True)
             figures += _figures(one, found)
@@ -82,10 +87,10 @@ def _by_hand(archive: Archives, way: Way) -> Took:
         way.restore(cluster, archive)
         restored = time.monotonic()
         _run("vacuumdb", "-q", "-Z", "-j", "1" if way.restore is _psql else "2", cluster=cluster)
-        return Took(restored - begun, time.monotonic() - restored, _rows(cluster))
+        return Took(restored - begun, time.monotonic() - restored, count_rows(cluster))
 
 
-def _by_runbook(archive: Archives, inputs: Mapping[str, str]) -> Took:
+def by_runbook(archive: Archives, inputs: Mapping[str, str]) -> Took:
     """Time the whole command, from start to end: checks, settings, restore, ANALYZE, settings reverted.
 
     Its questions are answered at once; if it asks for a restart of the server, the server is restarted.
@@ -99,12 +104,13 @@ def _by_runbook(archive: Archives, inputs: Mapping[str, str]) -> Took:
         }  # fmt: skip
         for name, value in given.items():
             argv += ["--input", f"{name}={value}"]
-        begun = time.monotonic()
+        before_s, begun = children_cpu_s(), time.monotonic()
         code, output = _answered(argv, cluster)
         total_s = time.monotonic() - begun
+        spent_s = children_cpu_s() - before_s + sum(cpu_ms(agent.pid) for agent in list_agents()) / 1000
         if code:
             raise RuntimeError(f"the runbook ended with exit code {code}: {output[-1500:]}")
-        return Took(total_s, 0.0, _rows(cluster))
+        return Took(total_s, 0.0, count_rows(cluster), spent_s)
 
 
 def _answered(argv: list[str], cluster: Cluster) -> tuple[int, str]:
@@ -175,7 +181,7 @@ def _run(program: str, *arguments: str, cluster: Cluster) -> None:
     subprocess.run(argv, stdin=subprocess.DEVNULL, check=True, env=clean_environment())
 
 
-def _rows(cluster: Cluster) -> int:
+def count_rows(cluster: Cluster) -> int:
     """Count all rows, indexes and foreign keys, so that no way is fast because it omitted some."""
     sql = "select sum((xpath('/row/n/text()', query_to_xml(format('select count(*) as n from %s', oid::regclass), "
     sql += "false, true, '')))[1]::text::bigint) from pg_class "
@@ -189,6 +195,12 @@ def _rows(cluster: Cluster) -> int:
     if there != "31|20":
         raise RuntimeError(f"indexes and foreign keys restored: {there}, expected 31|20")
     return rows
+
+
+def children_cpu_s() -> float:
+    """Return the CPU time of the ended children of this process."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _words(took: Took) -> str:

@@ -259,7 +259,7 @@ def _value_after_restart(
 
 RELOAD_TIMEOUT_S = 15.0
 """Time for the postmaster and our backend to read the files; normally milliseconds."""
-_POLL_S = 0.1
+_POLL_S = 0.02
 STATEMENT_TIMEOUT_S = 30.0
 
 

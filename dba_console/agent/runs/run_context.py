@@ -45,7 +45,7 @@ class RunContext:
         """Return whether the server is here; after a restart the proof takes a moment longer than its first answer."""
         until_us = self.clock.mono_us() + int(LOCALITY_WAIT_S * 1e6)
         while not (is_here := self.is_server_here()):
-            if self.clock.mono_us() >= until_us or controls.wait(0.2):
+            if self.clock.mono_us() >= until_us or controls.wait(0.05):
                 break
         return is_here
 

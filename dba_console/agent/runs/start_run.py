@@ -100,7 +100,7 @@ def _wait_for_session(context: RunContext, questions: OperatorQuestions) -> Path
     """Wait for the session of the run, which may still be opening. Raises Unsupported, RunAbandoned."""
     until_us = context.clock.mono_us() + int(SESSION_S * 1e6)
     while (session := context.session()) is None and context.clock.mono_us() < until_us:
-        questions.wait(0.1)
+        questions.wait(0.02)
     if session is None:
         raise Unsupported(
             "nothing is being recorded, and runs require a recording",
