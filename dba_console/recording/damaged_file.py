@@ -11,6 +11,7 @@ import mmap
 import os
 import re
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,8 +37,10 @@ _LINE_LIMIT = 1 << 16
 class FallbackSource:
     """Reads from `first`, and if that fails, from the source that `second` creates."""
 
-    def __init__(self, first: Source, second: Callable[[], Source]) -> None:
+    def __init__(self, first: Source, second: Callable[[], Source], unclosed: bool) -> None:
+        """`unclosed`: the writer was killed; SQLite ignores what follows damage in its write-ahead log."""
         self._first = first
+        self._unclosed = unclosed
         self._make_second = second
         self._second: Source | None = None
         self.trouble: str | None = None
@@ -59,7 +62,11 @@ class FallbackSource:
         return self._with_fallback(lambda source: source.points(first_seq))
 
     def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]:
-        return self._with_fallback(lambda source: source.journal(from_us, to_us, limit))
+        rows = self._with_fallback(lambda source: source.journal(from_us, to_us, limit))
+        if self._unclosed:
+            newest = rows[-1].seq if rows else 0
+            rows += [row for row in self._search().journal(from_us, to_us, None) if row.seq > newest]
+        return rows if limit is None else rows[max(0, len(rows) - limit) :]
 
     def gaps(self) -> list[Gap]:
         return self._with_fallback(lambda source: source.gaps())
@@ -77,9 +84,12 @@ class FallbackSource:
             return read(self._first)
         except Damaged as error:
             self.trouble = self.trouble or error.message
-            if self._second is None:
-                self._second = self._make_second()
-            return read(self._second)
+            return read(self._search())
+
+    def _search(self) -> Source:
+        if self._second is None:
+            self._second = self._make_second()
+        return self._second
 
 
 class ScanSource:
@@ -88,7 +98,6 @@ class ScanSource:
     def __init__(self, directory: Path) -> None:
         """Raises SessionError if session.db cannot be opened."""
         self._rows: dict[int, JournalRow] = {}
-        self._entries: dict[int, BlockEntry] = {}
         try:
             for name in (DATABASE, DATABASE + "-wal"):
                 if name == DATABASE or (directory / name).exists():
@@ -97,7 +106,6 @@ class ScanSource:
         except OSError as error:
             raise SessionError(f"cannot read {directory / name}: {error.strerror}") from error
         self._samples = SampleFile(directory)
-        self._find_blocks()
 
     def found(self) -> bool:
         """Return whether any part of a recording was found."""
@@ -118,10 +126,12 @@ class ScanSource:
                     self._rows[seq] = JournalRow(seq, int(start[1]), line)
                     break
 
-    def _find_blocks(self) -> None:
-        """Find every record and what follows a block; a block ends where a record of it is missing."""
+    @cached_property
+    def _entries(self) -> dict[int, BlockEntry]:
+        """Every record and what follows a block; a block ends where a record of it is missing."""
+        entries: dict[int, BlockEntry] = {}
         if not self._samples.size():
-            return
+            return entries
         with mmap.mmap(self._samples.descriptor, 0, prot=mmap.PROT_READ) as data:
             entry: BlockEntry | None = None
             for at, record in scan_records(data):
@@ -131,7 +141,8 @@ class ScanSource:
                 points = points_at(data, entry.at + entry.size)
                 if points is not None and points[0] == entry.first_seq:
                     entry = entry._replace(points_size=points[1])
-                self._entries[entry.first_seq] = entry
+                entries[entry.first_seq] = entry
+        return entries
 
     @staticmethod
     def _with_record(entry: BlockEntry | None, at: int, record: SampleRecord) -> BlockEntry | None:

@@ -150,10 +150,10 @@ class Recording:
         self.directory = directory
         self.stored = stored
         """The stored content of the session, for verification and measuring."""
-        self._source = FallbackSource(stored, lambda: ScanSource(directory))
         self._aside = copy_directory
         self._damage: str | None = None
         self._values = stored.meta()
+        self._source = FallbackSource(stored, lambda: ScanSource(directory), self.state == "crashed")
         self.meta: SessionMeta | None = session_meta(self._values)
         """None if too much of it is lost."""
         self._timeline = Timeline(self._source)

@@ -42,8 +42,8 @@ from dba_console.watch.samples.event import Event
 
 PAGE_SIZE = 16384
 """An event fits into one page, so it can be found in a damaged file (damaged_file)."""
-WAL_PAGES = 128
-"""Pages in the write-ahead log that trigger a checkpoint (2 MB)."""
+WAL_PAGES = 16
+"""Pages in the write-ahead log that trigger a checkpoint: some ten minutes of a quiet session, or six events."""
 WAL_BYTES = 4 << 20
 
 TABLES = frozenset(("meta", "blocks", "gaps", "journal", "output"))

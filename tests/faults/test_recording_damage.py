@@ -125,6 +125,19 @@ def test_a_log_of_sqlite_cut_anywhere_costs_no_sample(crashed: Path, tmp_path: P
         assert _everything(copy) == 35
 
 
+def test_events_after_damage_in_the_log_of_sqlite_are_found(crashed: Path, tmp_path: Path) -> None:
+    copy = _copy(crashed, tmp_path)
+    expected = [(event.seq, event.text) for event in Recording.open(copy).events()]
+    log = copy / "session.db-wal"
+    data = bytearray(log.read_bytes())
+    data[40] ^= 1  # in the first frame: SQLite ignores the whole log
+    log.write_bytes(data)
+    recording = Recording.open(copy)
+    assert [(event.seq, event.text) for event in recording.events()] == expected
+    assert [event.seq for event in recording.events(limit=1)] == [expected[-1][0]]
+    recording.close()
+
+
 def test_the_database_alone_may_be_named(closed: Path) -> None:
     recording = Recording.open(closed / "session.db")
     assert recording.samples == 200
