@@ -27,7 +27,7 @@ def test_it_finds_a_number_shows_the_table_and_keeps_it_for_the_next_dump(made: 
     assert walk.code == 0, walk.text
     assert TRY in walk.done()
     assert list(made.place.iterdir()) == []
-    assert "i7-2600" in walk.output and "limited by" in walk.output
+    assert "limited by" in walk.output
     plain = ("dumps", "jobs", make_conninfo(made.scene.dsn, dbname=DATABASE), "--plain")
     kept = made.scene.console.run(*plain).out.strip()
     assert 1 <= int(kept) <= 2
