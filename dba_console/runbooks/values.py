@@ -25,8 +25,9 @@ from dba_console.recording.plan import CONFIRMATION_WORDS, Block, Input, Plan
 MOST_DOUBTFUL = 3
 """Repetitions with an ambiguous end: each multiplies the matching time by the length of the text."""
 MOST_OPTIONAL = 8
-LONGEST_VALUE = 200
-"""Maximum characters of a value that is matched with a pattern."""
+LONGEST_VALUE, LONGEST_SIMPLE = 200, 2000
+"""Maximum characters of a value that is matched with a pattern; the latter if the pattern is simple enough."""
+MOST_STEPS = LONGEST_VALUE**MOST_DOUBTFUL
 FEW = 8
 """A part repeated a fixed number of times, at most this often (as in an IP address), does not count as a repetition."""
 _CHARACTERS = [chr(code) for code in range(128)] + ["é"]
@@ -43,8 +44,7 @@ def backtracking_risk(pattern: str) -> str | None:
     ('a repetition within a repetition', None)
     """
     try:
-        counted = _Counted()
-        counted.see(list(parser.parse(pattern)), frozenset(), within=False)
+        counted = _count(pattern)
     except RecursionError:
         return "too many brackets"
     if counted.why is None and (counted.doubtful > MOST_DOUBTFUL or counted.optional > MOST_OPTIONAL):
@@ -52,9 +52,26 @@ def backtracking_risk(pattern: str) -> str | None:
     return counted.why
 
 
+def longest_value(pattern: str) -> int:
+    """Return the maximum characters of a value for this pattern, so that matching takes milliseconds.
+
+    >>> longest_value(".*%p.*"), longest_value("a*a*a*x")
+    (2000, 200)
+    """
+    counted = _count(pattern)
+    steps: int = LONGEST_SIMPLE ** (counted.doubtful + 1) * 2**counted.optional
+    return LONGEST_SIMPLE if steps <= MOST_STEPS else LONGEST_VALUE
+
+
 def matches_pattern(pattern: str, text: str) -> bool:
-    """Return whether the whole text matches; a text longer than LONGEST_VALUE never does."""
-    return len(text) <= LONGEST_VALUE and re.fullmatch(pattern, text) is not None
+    """Return whether the whole text matches; a text longer than `longest_value` never does."""
+    return len(text) <= longest_value(pattern) and re.fullmatch(pattern, text) is not None
+
+
+def _count(pattern: str) -> _Counted:
+    counted = _Counted()
+    counted.see(list(parser.parse(pattern)), frozenset(), within=False)
+    return counted
 
 
 class _Counted:
@@ -381,6 +398,8 @@ def _within(one: Input, value: Any) -> None:
             raise UsageError(f"{one.name}: must be at most {_written(one.maximum)}", hint=one.help or None)
     if one.choices and value not in one.choices:
         raise UsageError(f"{one.name}: {value!r} is not one of {', '.join(one.choices)}")
+    if one.pattern is not None and len(str(value)) > (longest := longest_value(one.pattern)):
+        raise UsageError(f"{one.name}: the value has {len(str(value))} characters; at most {longest} are accepted")
     if one.pattern is not None and not matches_pattern(one.pattern, str(value)):
         raise UsageError(f"{one.name}: {'the value' if one.secret else repr(value)} does not match {one.pattern}",
                          hint=one.help or None)  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from dba_console.agent.protocol import Deframer, Note, ProtocolError, pack
 from dba_console.demo.cluster import Cluster
 from dba_console.runbooks.compile import check_text
-from dba_console.runbooks.values import LONGEST_VALUE, backtracking_risk, matches_pattern
+from dba_console.runbooks.values import LONGEST_SIMPLE, LONGEST_VALUE, backtracking_risk, matches_pattern
 from tests.cli.console import Console, own_console
 from tests.unit.runbooks.short_runbooks import book, fence
 
@@ -66,6 +66,10 @@ def test_a_pattern_that_may_take_for_ever_is_refused(pattern: str) -> None:
     assert any("pattern" in problem.text for problem in check_text(book(used, head=head), "book.md").problems)
 
 
+SLOW = "a*a*a*a?"
+"""As ambiguous as a pattern may be."""
+
+
 def test_patterns_as_they_are_written_pass_and_match_only_what_is_short() -> None:
     for pattern in (
         "[a-z][a-z0-9_]{0,62}",
@@ -75,7 +79,8 @@ def test_patterns_as_they_are_written_pass_and_match_only_what_is_short() -> Non
         "a|b|c",
     ):
         assert backtracking_risk(pattern) is None, pattern
-    assert matches_pattern("a*", "a" * LONGEST_VALUE) and not matches_pattern("a*", "a" * (LONGEST_VALUE + 1))
+    assert matches_pattern("a*", "a" * LONGEST_SIMPLE) and not matches_pattern("a*", "a" * (LONGEST_SIMPLE + 1))
+    assert matches_pattern(SLOW, "a" * LONGEST_VALUE) and not matches_pattern(SLOW, "a" * (LONGEST_VALUE + 1))
 
 
 @pytest.mark.parametrize(

@@ -138,11 +138,13 @@ def test_a_command_of_ones_own_is_looked_after_and_a_gap_asks_for_a_new_base_bac
         files[2].write_bytes(b"cut")
         return str(other)
 
+    command = f"test ! -f {other}/%f && cp %p {other}/new && mv {other}/new {other}/%f"
+    assert len(command) > 200
     walk = failing.person(
         BOOK,
         {
             "start": "yes", "why-does-archiving-fail/manual": "gone", CAN: "command", "type": "=",
-            f"{OWN}/input": f"test ! -f {other}/%f && cp %p {other}/new && mv {other}/new {other}/%f", f"{OWN}/manual": "looked, 16 MB",
+            f"{OWN}/input": command, f"{OWN}/manual": "looked, 16 MB",
             f"{WHOLE}/input": lost, f"{WHOLE}/choose": "gap", "close-the-gap": "taken, and told them",
             "detect-it-earlier-next-time": "ticket 4711",
         },
