@@ -43,7 +43,7 @@ def execution_ended(state: RunState, record: JournalRecord) -> None:
     fields = record.fields
     execution.state, execution.text, execution.undo = record.state, record.text, fields.get("undo", execution.undo)
     block, (_, plan_block) = state.blocks[record.block], state.plan.block(record.block)
-    block.note, block.sight = str(fields.get("note", record.text)), None
+    block.note, block.action_preview = str(fields.get("note", record.text)), None
     if "table" in fields:
         state.table = replace(convert(fields["table"], RunTable), block=record.block)
     if record.state == "unknown":
@@ -307,7 +307,7 @@ def _forget_stale(state: RunState) -> None:
         if block_state.status == "ok" and block.kind in ("check", "preview", "confirm"):
             earlier.append(block_state)
         elif block.kind in ACTING_KINDS:
-            block_state.confirmed, block_state.sight = "", None
+            block_state.confirmed, block_state.action_preview = "", None
             if block_state.status == "pending" and block_state.row == 0:
                 for one in earlier:
                     one.reset()
@@ -353,8 +353,8 @@ def _step_ended(state: RunState, record: JournalRecord) -> None:
 def _block_checked(state: RunState, record: JournalRecord) -> None:
     block = state.blocks[record.block]
     fields = record.fields
-    if record.state == "sight":
-        block.sight = fields.get("sight") or {}
+    if record.state == "previewed":
+        block.action_preview = fields.get("action_preview") or {}
         return
     block.status, block.note = record.state, str(fields.get("note", record.text))
     block.timed_out = bool(fields.get("timed_out"))
@@ -395,7 +395,7 @@ def _rows_chosen(state: RunState, record: JournalRecord) -> None:
         state.values[preview.name] |= {"count": len(block.chosen or ()), "rows": block.chosen}
     for _, one in state.plan.blocks():
         if bound_preview(state.plan, one) == preview:
-            state.blocks[one.id].sight = None
+            state.blocks[one.id].action_preview = None
     if state.failure is not None:  # retry with the new rows
         state.blocks[state.failure.block].reset()
         state.failure = None

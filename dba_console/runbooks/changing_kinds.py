@@ -132,13 +132,15 @@ class ActionKind(ChangingKind):
     def rehearse(self, context: WalkContext, block: Block) -> Turn[None]:
         """Record the action's preview."""
         result = yield from context.read_block(block, "preview")
-        action_preview = result.values.get("sight") or {}
+        action_preview = result.values.get("action_preview") or {}
         refusal = result.error or action_preview.get("refusal")
         if refusal:
             yield from record_rehearsed(context, block, f"would be refused now: {refusal}", refused=refusal)
         else:
             exact = action_preview.get("exact") or result.text
-            yield from record_rehearsed(context, block, f"would execute: {exact}", exact=exact, sight=action_preview)
+            yield from record_rehearsed(
+                context, block, f"would execute: {exact}", exact=exact, action_preview=action_preview
+            )
 
 
 class Undo(ChangingKind):
@@ -179,7 +181,7 @@ def act(context: WalkContext, block: Block, item: UndoItem | None = None) -> Tur
     if (
         block.kind == "action"
         and not key
-        and block_state.sight is None
+        and block_state.action_preview is None
         and not (yield from _preview_action(context, block))
     ):
         return
@@ -200,7 +202,7 @@ def _covering_confirm(context: WalkContext, block: Block) -> Block | None:
 def _preview_action(context: WalkContext, block: Block) -> Turn[bool]:
     """Preview an action before its confirmation. Return False if it will not be executed."""
     result = yield from context.read_block(block, "preview")
-    action_preview = result.values.get("sight") or {}
+    action_preview = result.values.get("action_preview") or {}
     refusal = result.error or action_preview.get("refusal")
     if refusal:
         hint = action_preview.get("hint")
@@ -213,7 +215,7 @@ def _preview_action(context: WalkContext, block: Block) -> Turn[bool]:
         return False
     text = f"{block.id}: {action_preview.get('text') or result.text}"
     yield from context.write(
-        "block.seen", text, block=block, state="sight", sight=action_preview, machine_s=result.machine_s
+        "block.seen", text, block=block, state="previewed", action_preview=action_preview, machine_s=result.machine_s
     )
     return True
 
@@ -221,7 +223,7 @@ def _preview_action(context: WalkContext, block: Block) -> Turn[bool]:
 def _count(context: WalkContext, block: Block, rows: tuple[dict[str, Any], ...] | None) -> int | None:
     """Return the number of affected objects; an action counts them in its preview."""
     block_state = context.state.blocks[block.id]
-    count = (block_state.sight or {}).get("count")
+    count = (block_state.action_preview or {}).get("count")
     if isinstance(count, int):
         return count
     return len(rows) - (block_state.row if runs_per_row(block) else 0) if rows is not None else None
@@ -260,7 +262,7 @@ def confirm(
     context: WalkContext, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
 ) -> Turn[bool]:
     """Ask until the block is confirmed or declined."""
-    name = str((context.state.blocks[block.id].sight or {}).get("name") or "")
+    name = str((context.state.blocks[block.id].action_preview or {}).get("name") or "")
     expects = expected(confirmation, context.state, count, name)
     if not expects:
         yield from fail(context, block, "the text to type for its confirmation is unknown", item)
@@ -318,7 +320,7 @@ def _continuation_text(context: WalkContext, block: Block) -> str:
 def _act_text(context: WalkContext, block: Block) -> str:
     """Return what would be done: from the action's preview if there is one, else from the author's text."""
     step, _ = context.plan.block(block.id)
-    preview_text = (context.state.blocks[block.id].sight or {}).get("text")
+    preview_text = (context.state.blocks[block.id].action_preview or {}).get("text")
     return str(preview_text or block.title or block.settings.get("text") or step.title)
 
 
@@ -327,8 +329,8 @@ def _execute(
 ) -> Turn[None]:
     block_state = context.state.blocks[block.id]
     fields: dict[str, Any] = {"params": parameters(context.state, block)}
-    if block_state.sight is not None:
-        fields["sight"] = block_state.sight
+    if block_state.action_preview is not None:
+        fields["action_preview"] = block_state.action_preview
     if item is not None:
         fields |= {"item": item.key}
     elif rows is not None and runs_per_row(block):

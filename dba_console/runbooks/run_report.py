@@ -98,7 +98,7 @@ def _record_lines(records: Iterable[JournalRecord], when: Callable[[int], str]) 
 
 def _exact(record: JournalRecord) -> str:
     """Return the exact statement of an intent, as it was confirmed."""
-    return str(record.fields.get("statement") or (record.fields.get("sight") or {}).get("exact") or "")
+    return str(record.fields.get("statement") or (record.fields.get("action_preview") or {}).get("exact") or "")
 
 
 def _duration_text(record: JournalRecord) -> str:

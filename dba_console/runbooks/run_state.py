@@ -59,7 +59,7 @@ class BlockState:
     is not acted on without a choice. None: no choice was made."""
     row: int = 0
     """The next row, of a change with `each`."""
-    sight: dict[str, Any] | None = None
+    action_preview: dict[str, Any] | None = None
     """Preview of an action."""
     table: RunTable | None = None
     timed_out: bool = False
@@ -71,7 +71,7 @@ class BlockState:
     def reset(self) -> None:
         """Reset to the start of a round; times and execution counts are kept."""
         self.status, self.note, self.confirmed, self.rows, self.row = "pending", "", "", None, 0
-        self.sight, self.table, self.timed_out, self.due_us = None, None, False, None
+        self.action_preview, self.table, self.timed_out, self.due_us = None, None, False, None
         self.left_out = ()
 
     @property

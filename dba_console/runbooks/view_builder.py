@@ -208,7 +208,7 @@ def _block_state(state: RunState, block: Block, block_state: BlockState) -> Step
 def code_text(plan: Plan, state: RunState, block: Block) -> str:
     """Return the exact text of what runs, with the values and rows it uses as comments."""
     block_state = state.blocks[block.id]
-    action_preview = block_state.sight or _last_intent_fields(state, block).get("sight") or {}
+    action_preview = block_state.action_preview or _last_intent_fields(state, block).get("action_preview") or {}
     if block.kind == "action" and (undone := undo_of(state, block)) is not None:
         action_text = str(action_preview.get("exact") or code_shown(state, block))
         what = [f"revert: {action_text}", *(f"-- {name}: {_short(value)}" for name, value in undone.items())]
@@ -264,7 +264,7 @@ def _table(plan: Plan, state: RunState) -> RunTable | None:
         preview = bound_preview(plan, block)
         if preview is not None and state.blocks[preview.id].table is not None:
             return _remaining_rows(state.blocks[preview.id], done_before(state, block))
-        rows: Sequence[Mapping[str, Any]] = (state.blocks[block.id].sight or {}).get("rows") or ()
+        rows: Sequence[Mapping[str, Any]] = (state.blocks[block.id].action_preview or {}).get("rows") or ()
         if rows:
             return table_of(rows, block.title, block.id)
     return None if _acted_on(plan, state) else state.table

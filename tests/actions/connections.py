@@ -39,13 +39,13 @@ def perform(
 ) -> tuple[ActionPreview, ActionResult]:
     """Looked at, then done; it must not be refused."""
     world, asked = ActionContext(connection=link), parse_settings(action.name, settings)
-    sight = action.preview(asked, world)
-    assert sight.refusal is None, sight.refusal
-    return sight, action.act(asked, sight, world, control or PlainControl())
+    action_preview = action.preview(asked, world)
+    assert action_preview.refusal is None, action_preview.refusal
+    return action_preview, action.act(asked, action_preview, world, control or PlainControl())
 
 
-def settled(action: Action, link: ActingConnection, sight: ActionPreview, **settings: Any) -> ActionResult:
-    return action.settle(parse_settings(action.name, settings), sight, ActionContext(connection=link))
+def settled(action: Action, link: ActingConnection, action_preview: ActionPreview, **settings: Any) -> ActionResult:
+    return action.settle(parse_settings(action.name, settings), action_preview, ActionContext(connection=link))
 
 
 def undone(action: Action, link: ActingConnection, done: ActionResult, **settings: Any) -> ActionResult:

@@ -96,9 +96,9 @@ def performed(
 ) -> tuple[ActionPreview, ActionResult]:
     """Looked at, then done; it must not be refused."""
     wanted = settings(path, **more)
-    sight = ACTION.preview(wanted, world)
-    assert sight.refusal is None, sight.refusal
-    return sight, ACTION.act(wanted, sight, world, control or Told())
+    action_preview = ACTION.preview(wanted, world)
+    assert action_preview.refusal is None, action_preview.refusal
+    return action_preview, ACTION.act(wanted, action_preview, world, control or Told())
 
 
 SMALL: dict[str, Any] = {"step": "2MB"}

@@ -53,12 +53,12 @@ class Books:
     def perform(self, name: str, **settings: Any) -> ActionResult:
         """Looked at, then done; it must not be refused."""
         asked, acting = parse_settings(name, settings), ACTIONS[name]
-        sight = acting.preview(asked, self.world)
-        assert sight.refusal is None, sight.refusal
-        return acting.act(asked, sight, self.world, PlainControl())
+        action_preview = acting.preview(asked, self.world)
+        assert action_preview.refusal is None, action_preview.refusal
+        return acting.act(asked, action_preview, self.world, PlainControl())
 
-    def settle(self, name: str, sight: ActionPreview, **settings: Any) -> ActionResult:
-        return ACTIONS[name].settle(parse_settings(name, settings), sight, self.world)
+    def settle(self, name: str, action_preview: ActionPreview, **settings: Any) -> ActionResult:
+        return ACTIONS[name].settle(parse_settings(name, settings), action_preview, self.world)
 
     def undo(self, name: str, done: ActionResult, **settings: Any) -> ActionResult:
         assert done.undo is not None

@@ -97,12 +97,16 @@ def test_it_is_like_the_other_one_in_everything_a_dump_of_its_contents_does_not_
     ready: Cluster, link: ActingConnection
 ) -> None:
     link.execute_change(f"alter database {quoted(OLD)} is_template false")
-    sight, done = perform(MAKE, link, database=NEW, like=OLD)
+    action_preview, done = perform(MAKE, link, database=NEW, like=OLD)
     assert done.state == "ok", done.text
     assert looks(ready, NEW) == looks(ready, OLD)
-    assert SECRET not in sight.exact and "work_mem" in sight.exact and "TEMPLATE template0" in sight.exact
+    assert (
+        SECRET not in action_preview.exact
+        and "work_mem" in action_preview.exact
+        and "TEMPLATE template0" in action_preview.exact
+    )
     assert look(MAKE, link, database=NEW, like=OLD).done
-    assert settled(MAKE, link, sight, database=NEW, like=OLD).state == "ok"
+    assert settled(MAKE, link, action_preview, database=NEW, like=OLD).state == "ok"
 
 
 def test_closed_it_lets_superusers_alone_in_until_it_is_opened(ready: Cluster, link: ActingConnection) -> None:
@@ -111,16 +115,16 @@ def test_closed_it_lets_superusers_alone_in_until_it_is_opened(ready: Cluster, l
     with pytest.raises(psycopg.OperationalError, match="too many connections"):
         psycopg.connect(ready.dsn(user="the owner", dbname=NEW))
     psycopg.connect(ready.dsn(dbname=NEW)).close()
-    sight, done = perform(MAKE, link, database=NEW, like=OLD)
-    assert sight.exact.endswith("CONNECTION LIMIT 7") and sight.count == 1 and done.state == "ok"
+    action_preview, done = perform(MAKE, link, database=NEW, like=OLD)
+    assert action_preview.exact.endswith("CONNECTION LIMIT 7") and action_preview.count == 1 and done.state == "ok"
 
 
 def test_stopped_in_the_middle_it_goes_on_from_what_is_there(link: ActingConnection, ready: Cluster) -> None:
     asked = parse_settings(MAKE.name, {"database": NEW, "like": OLD})
-    sight = MAKE.preview(asked, ActionContext(connection=link))
-    done = MAKE.act(asked, sight, ActionContext(connection=link), PlainControl(stop=lambda: True))
+    action_preview = MAKE.preview(asked, ActionContext(connection=link))
+    done = MAKE.act(asked, action_preview, ActionContext(connection=link), PlainControl(stop=lambda: True))
     assert done.state == "stopped" and done.undo is not None, done.text
-    found = settled(MAKE, link, sight, database=NEW, like=OLD)
+    found = settled(MAKE, link, action_preview, database=NEW, like=OLD)
     assert found.state == "failed" and found.again, found.text
     again, done = perform(MAKE, link, database=NEW, like=OLD)
     assert "CREATE DATABASE" not in again.exact and done.state == "ok", done.text

@@ -48,9 +48,9 @@ def seen(name: str, world: ActionContext, **asked: Any) -> ActionPreview:
 
 def done(name: str, world: ActionContext, **asked: Any) -> ActionResult:
     """Looked at and done; it must be allowed."""
-    sight = seen(name, world, **asked)
-    assert sight.refusal is None and not sight.done, sight
-    return ACTIONS[name].act(parse_settings(name, asked), sight, world, PlainControl())
+    action_preview = seen(name, world, **asked)
+    assert action_preview.refusal is None and not action_preview.done, action_preview
+    return ACTIONS[name].act(parse_settings(name, asked), action_preview, world, PlainControl())
 
 
 def prepared(scene: Scene) -> str:
@@ -97,8 +97,8 @@ def sets(scene: Scene) -> ActionResult:
 def sets_on_the_standby(scene: Scene) -> ActionResult:
     """For the server; a role's parameters are set on the primary."""
     with scene.books(scene.standby) as books:
-        sight = seen("set-parameters", books.world, parameter="work_mem", value="9MB", scope="role", role=ROLE)
-        assert sight.refusal is not None and "standby" in sight.refusal, sight
+        action_preview = seen("set-parameters", books.world, parameter="work_mem", value="9MB", scope="role", role=ROLE)
+        assert action_preview.refusal is not None and "standby" in action_preview.refusal, action_preview
     return sets_for_a_time(scene, scene.standby)
 
 
@@ -191,9 +191,9 @@ def lent(scene: Scene) -> ActionPreview:
         with lock.open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             done("set-parameters", books.world, settings={"work_mem": "7MB"}, temporary=True)
-            sight = seen("put-back", books.later.world)
+            action_preview = seen("put-back", books.later.world)
         done("put-back", books.later.world)
-        return sight
+        return action_preview
 
 
 @contextmanager
@@ -304,8 +304,8 @@ def test_every_act_has_its_row() -> None:
 
 @pytest.mark.parametrize("row", TABLE_OF_ACTS, ids=lambda row: row.act)
 def test_it_refuses_where_its_precondition_is_false(row: Row, scene: Scene) -> None:
-    sight = row.refused(scene)
-    assert sight.refusal is not None and row.says in sight.refusal, sight
+    action_preview = row.refused(scene)
+    assert action_preview.refusal is not None and row.says in action_preview.refusal, action_preview
 
 
 @pytest.mark.parametrize("row", TABLE_OF_ACTS, ids=lambda row: row.act)

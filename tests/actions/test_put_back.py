@@ -79,8 +79,12 @@ def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: B
     assert books.owed == {"maintenance_work_mem": None, "max_wal_size": "1500MB", "autovacuum": None}
     assert {revert.run for revert in books.reverts} == {RUN} and {revert.who for revert in books.reverts} == {"ann"}
     assert books.look("set-parameters", **TUNED).done, "already as wanted"
-    sight = books.later.look("put-back")
-    assert sight.count == 3 and "it was not set" in sight.text and "it was '1500MB'" in sight.text
+    action_preview = books.later.look("put-back")
+    assert (
+        action_preview.count == 3
+        and "it was not set" in action_preview.text
+        and "it was '1500MB'" in action_preview.text
+    )
     done = books.later.perform("put-back")
     assert done.state == "ok", done.text
     assert in_file(server) == "max_wal_size=1500MB" and books.reverts == []
@@ -90,10 +94,10 @@ def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: B
 
 def test_no_debt_on_the_disk_means_that_nothing_is_set(one: Books, cluster: Cluster) -> None:
     asked = parse_settings("set-parameters", {"settings": {"work_mem": "77MB"}, "temporary": True})
-    sight = ACTIONS["set-parameters"].preview(asked, one.world)
+    action_preview = ACTIONS["set-parameters"].preview(asked, one.world)
     one.directory.write_text("in the way")
     with pytest.raises(RevertNotSaved, match="nothing was set"):
-        ACTIONS["set-parameters"].act(asked, sight, one.world, PlainControl())
+        ACTIONS["set-parameters"].act(asked, action_preview, one.world, PlainControl())
     assert in_file(cluster) == ""
 
 
@@ -153,11 +157,11 @@ def test_a_value_the_server_refuses_leaves_those_after_it_and_owes_only_what_is_
     one: Books, cluster: Cluster
 ) -> None:
     asked = {"settings": {"maintenance_work_mem": "77MB", "work_mem": "much", "max_wal_size": "2GB"}, "temporary": True}
-    sight = one.look("set-parameters", **asked)
+    action_preview = one.look("set-parameters", **asked)
     done = one.perform("set-parameters", **asked)
     assert done.state == "failed" and "the server refused" in done.text and "max_wal_size was not changed" in done.text
     assert set(one.owed) == {"maintenance_work_mem"} and in_file(cluster) == "maintenance_work_mem=77MB"
-    assert one.settle("set-parameters", sight, **asked).state == "failed"
+    assert one.settle("set-parameters", action_preview, **asked).state == "failed"
     assert one.perform("put-back", of="run").state == "ok" and in_file(cluster) == ""
 
 
@@ -231,8 +235,8 @@ def test_durability_is_not_taken_from_others(one: Books, cluster: Cluster) -> No
 
 def test_wal_level_comes_last_and_goes_back_first(one: Books) -> None:
     asked = {"settings": {"wal_level": "minimal", "max_wal_senders": 0}, "restart": True, "temporary": True}
-    sight = one.look("set-parameters", **asked)
-    assert sight.refusal is None and "take a new one afterwards" in sight.text, sight.refusal
+    action_preview = one.look("set-parameters", **asked)
+    assert action_preview.refusal is None and "take a new one afterwards" in action_preview.text, action_preview.refusal
     done = one.perform("set-parameters", **asked)
     assert done.state == "ok" and done.text.index("max_wal_senders") < done.text.index("wal_level"), done.text
     exact = one.later.look("put-back").exact

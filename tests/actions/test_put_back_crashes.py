@@ -68,8 +68,8 @@ def test_what_was_begun_anew_with_it_is_owed_until_it_was_begun_anew_without(dur
         done = later.perform("put-back")
         assert done.state == "ok" and "pending until a restart" in done.text
         assert set(later.owed) == {"wal_level", "max_wal_senders"}
-        sight = later.look("put-back")
-        assert sight.done and "takes effect at the next restart" in sight.text
+        action_preview = later.look("put-back")
+        assert action_preview.done and "takes effect at the next restart" in action_preview.text
     durable.restart()
     with acting(durable) as link:
         later = Books(link, tmp_path / "reverts").later

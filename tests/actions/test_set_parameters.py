@@ -41,11 +41,11 @@ def in_file(link: ActingConnection, name: str) -> list[str]:
 
 def test_what_was_not_set_is_not_set_again_after_the_undo(link: ActingConnection) -> None:
     wanted: dict[str, Any] = {"parameter": "work_mem", "value": "17MB"}
-    sight, done = perform(SET, link, **wanted)
-    assert sight.exact == "ALTER SYSTEM SET \"work_mem\" = '17MB'; SELECT pg_reload_conf()"
+    action_preview, done = perform(SET, link, **wanted)
+    assert action_preview.exact == "ALTER SYSTEM SET \"work_mem\" = '17MB'; SELECT pg_reload_conf()"
     assert done.state == "ok" and done.values == {"work_mem": "17MB"}, done.text
     assert link.rows("show work_mem") == [{"work_mem": "17MB"}]
-    assert settled(SET, link, sight, **wanted).state == "ok"
+    assert settled(SET, link, action_preview, **wanted).state == "ok"
     assert look(SET, link, **wanted).done, "already as wanted"
     assert undone(SET, link, done, **wanted).state == "ok"
     assert in_file(link, "work_mem") == [] and link.rows("show work_mem") != [{"work_mem": "17MB"}]
@@ -54,8 +54,8 @@ def test_what_was_not_set_is_not_set_again_after_the_undo(link: ActingConnection
 def test_what_was_set_before_is_restored_as_it_was_written(one: ActingConnection) -> None:
     perform(SET, one, parameter="log_line_prefix", value="%m it's \\ '%p' ")
     assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
-    sight, done = perform(SET, one, parameter="log_line_prefix", value="%t ")
-    assert sight.rows[0]["set"] == "%m it's \\ '%p' "
+    action_preview, done = perform(SET, one, parameter="log_line_prefix", value="%t ")
+    assert action_preview.rows[0]["set"] == "%m it's \\ '%p' "
     assert undone(SET, one, done, parameter="log_line_prefix", value="%t ").state == "ok"
     assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
 
@@ -112,10 +112,10 @@ def test_what_cannot_be_meant_or_taken_back_is_refused(
 
 def test_a_value_the_server_does_not_take_changes_nothing(one: ActingConnection) -> None:
     asked = parse_settings("set-parameters", {"parameter": "work_mem", "value": "much"})
-    sight = SET.preview(asked, ActionContext(connection=one))
-    done = SET.act(asked, sight, ActionContext(connection=one), PlainControl())
+    action_preview = SET.preview(asked, ActionContext(connection=one))
+    done = SET.act(asked, action_preview, ActionContext(connection=one), PlainControl())
     assert done.state == "failed" and in_file(one, "work_mem") == []
-    assert SET.settle(asked, sight, ActionContext(connection=one)).state == "failed"
+    assert SET.settle(asked, action_preview, ActionContext(connection=one)).state == "failed"
 
 
 def test_an_undo_leaves_alone_what_somebody_has_changed_since(one: ActingConnection) -> None:
@@ -128,8 +128,8 @@ def test_an_undo_leaves_alone_what_somebody_has_changed_since(one: ActingConnect
 
 def test_what_was_written_and_not_reloaded_is_not_called_done(one: ActingConnection) -> None:
     asked: dict[str, Any] = {"parameter": "log_min_duration_statement", "value": "1h"}
-    sight = look(SET, one, **asked)
-    assert settled(SET, one, sight, **asked).state == "failed", "nothing was written"
+    action_preview = look(SET, one, **asked)
+    assert settled(SET, one, action_preview, **asked).state == "failed", "nothing was written"
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_databases_and_roles_have_their_own(one: ActingConnection, cluster: Clus
     one.execute_change("create role clerk login")
     try:
         asked: dict[str, Any] = {"parameter": "statement_timeout", "value": "61s", **place}
-        sight, done = perform(SET, one, **asked)
+        action_preview, done = perform(SET, one, **asked)
         assert done.state == "ok", done.text
         assert query(cluster, "show statement_timeout", user="clerk") == "61s"
-        assert settled(SET, one, sight, **asked).state == "ok"
+        assert settled(SET, one, action_preview, **asked).state == "ok"
         _, again = perform(SET, one, **{**asked, "value": 0})
         undone(SET, one, again, **{**asked, "value": 0})
         assert query(cluster, "show statement_timeout", user="clerk") == "61s"

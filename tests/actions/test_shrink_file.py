@@ -36,20 +36,20 @@ def trash(path: Path) -> Path:
 
 def test_the_file_is_gone_and_nothing_is_left_beside_it(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
-    sight, done = performed(path, world)
+    action_preview, done = performed(path, world)
     assert done.state == "ok", done.text
-    assert done.values["freed_bytes"] == sight.values["allocated_bytes"]
+    assert done.values["freed_bytes"] == action_preview.values["allocated_bytes"]
     assert sorted(place.name for place in tmp_path.iterdir()) == ["proc"]
 
 
 def test_what_will_be_done_is_said_with_path_and_size(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
-    sight = ACTION.preview(settings(path), world)
-    assert sight.exact == (
+    action_preview = ACTION.preview(settings(path), world)
+    assert action_preview.exact == (
         f"rename {path} to {path}{SUFFIX}; truncate {path}{SUFFIX} from its end to 0, step by step, and unlink it"
     )
-    assert sight.values["size_bytes"] == 40 * MIB
-    assert sight.text.startswith(f"{path}: 40.0 MB, last changed")
+    assert action_preview.values["size_bytes"] == 40 * MIB
+    assert action_preview.text.startswith(f"{path}: 40.0 MB, last changed")
     assert path.exists()
 
 
@@ -74,8 +74,8 @@ def test_a_stop_leaves_what_is_not_cut_and_the_next_time_goes_on(world: ActionCo
     assert done.undo is None
     assert 0 < trash(path).stat().st_size < 40 * MIB
     assert "start the action again to continue" in done.text
-    sight, done = performed(path, world)
-    assert "continues an earlier deletion" in sight.text
+    action_preview, done = performed(path, world)
+    assert "continues an earlier deletion" in action_preview.text
     assert done.state == "ok"
     assert not trash(path).exists()
 
@@ -167,37 +167,37 @@ def test_a_pause_file_holds_it_until_it_is_gone(world: ActionContext, tmp_path: 
 
 def test_another_file_under_its_name_is_not_touched(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
-    sight = ACTION.preview(settings(path), world)
+    action_preview = ACTION.preview(settings(path), world)
     path.unlink()
     path.write_text("the next backup")
     with pytest.raises(Refused, match="has changed since the preview"):
-        ACTION.act(settings(path), sight, world, Told())
+        ACTION.act(settings(path), action_preview, world, Told())
     assert path.read_text() == "the next backup"
 
 
 def test_a_file_that_still_grows_is_not_touched(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
-    sight = ACTION.preview(settings(path), world)
+    action_preview = ACTION.preview(settings(path), world)
     with path.open("ab") as file:
         file.write(b"more")
     with pytest.raises(Refused, match="has changed"):
-        ACTION.act(settings(path), sight, world, Told())
+        ACTION.act(settings(path), action_preview, world, Told())
     assert path.exists()
 
 
 def test_settling_tells_by_what_lies_there(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
-    wanted, sight = settings(path), ACTION.preview(settings(path), world)
-    assert ACTION.settle(wanted, sight, world).state == "failed"
+    wanted, action_preview = settings(path), ACTION.preview(settings(path), world)
+    assert ACTION.settle(wanted, action_preview, world).state == "failed"
     performed(path, world, stage="aside")
-    whole = ACTION.settle(wanted, sight, world)
+    whole = ACTION.settle(wanted, action_preview, world)
     assert (whole.state, whole.undo is None) == ("stopped", False)
-    assert ACTION.settle(settings(path, stage="aside"), sight, world).state == "ok"
+    assert ACTION.settle(settings(path, stage="aside"), action_preview, world).state == "ok"
     performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
-    half = ACTION.settle(wanted, sight, world)
+    half = ACTION.settle(wanted, action_preview, world)
     assert (half.state, half.undo) == ("stopped", None)
     performed(path, world)
-    assert ACTION.settle(wanted, sight, world).state == "ok"
+    assert ACTION.settle(wanted, action_preview, world).state == "ok"
 
 
 def test_killed_in_the_middle_it_leaves_what_can_be_gone_on_with(world: ActionContext, tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ def test_a_sparse_file_is_cut_where_it_has_data_and_jumped_over_where_not(world:
         file.truncate(50 * 1024 * MIB)
         file.seek(20 * 1024 * MIB)
         file.write(os.urandom(4 * MIB))
-    sight, done = performed(path, world, **SMALL)
-    assert "sparse file" in sight.text
+    action_preview, done = performed(path, world, **SMALL)
+    assert "sparse file" in action_preview.text
     assert done.state == "ok"
-    assert done.values["freed_bytes"] == sight.values["allocated_bytes"]
+    assert done.values["freed_bytes"] == action_preview.values["allocated_bytes"]
     assert done.values["cuts"] < 200
     assert not trash(path).exists()
 

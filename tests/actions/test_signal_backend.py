@@ -47,10 +47,10 @@ def test_sessions_are_ended_and_seen_to_be_gone_on_every_version(server: Cluster
         session(server) as bystander,
     ):
         rows = named(link, one.info.backend_pid, two.info.backend_pid)
-        sight, done = perform(SIGNAL, link, verb="terminate", rows=rows, wait="60s")
-        assert (sight.count, done.state) == (2, "ok"), done.text
+        action_preview, done = perform(SIGNAL, link, verb="terminate", rows=rows, wait="60s")
+        assert (action_preview.count, done.state) == (2, "ok"), done.text
         assert not there(link, one.info.backend_pid) and there(link, bystander.info.backend_pid)
-        assert settled(SIGNAL, link, sight, verb="terminate", rows=rows).state == "ok"
+        assert settled(SIGNAL, link, action_preview, verb="terminate", rows=rows).state == "ok"
 
 
 def test_a_query_is_cancelled_and_its_session_stays(link: ActingConnection, cluster: Cluster) -> None:
@@ -103,8 +103,8 @@ def test_a_start_is_taken_as_text_and_as_microseconds(link: ActingConnection, cl
         start = datetime.fromisoformat(str(row["backend_start"]))
         microseconds = round(start.timestamp() * 1_000_000)
         for written in (row["backend_start"], start.isoformat(), microseconds):
-            sight = look(SIGNAL, link, verb="terminate", rows=[{"pid": row["pid"], "backend_start": written}])
-            [seen] = sight.rows
+            action_preview = look(SIGNAL, link, verb="terminate", rows=[{"pid": row["pid"], "backend_start": written}])
+            [seen] = action_preview.rows
             assert (seen["pid"], seen["backend_start"]) == (row["pid"], microseconds)
             assert (seen["user"], seen["application"], seen["state"]) == ("postgres", "test", "idle")
     with pytest.raises(UsageError, match="not a time of pg_stat_activity"):
@@ -124,14 +124,14 @@ def test_the_console_itself_and_background_processes_are_refused(link: ActingCon
 
 def test_one_that_may_not_be_signalled_refuses_the_whole_set(link: ActingConnection, cluster: Cluster) -> None:
     with session(cluster) as one:
-        sight = look(SIGNAL, link, verb="terminate", rows=named(link, one.info.backend_pid, link.mark.pid))
-        assert sight.refusal is not None and sight.count == 1
+        action_preview = look(SIGNAL, link, verb="terminate", rows=named(link, one.info.backend_pid, link.mark.pid))
+        assert action_preview.refusal is not None and action_preview.count == 1
 
 
 def test_a_walsender_is_refused(link: ActingConnection, cluster: Cluster) -> None:
     with psycopg.connect(cluster.dsn(replication="true"), autocommit=True) as sender:
-        sight = look(SIGNAL, link, verb="terminate", rows=named(link, sender.info.backend_pid))
-        assert sight.refusal is not None and "walsender" in sight.refusal
+        action_preview = look(SIGNAL, link, verb="terminate", rows=named(link, sender.info.backend_pid))
+        assert action_preview.refusal is not None and "walsender" in action_preview.refusal
 
 
 def test_what_a_role_may_not_do_is_said_before_it_is_tried(link: ActingConnection, cluster: Cluster) -> None:
@@ -174,8 +174,8 @@ def test_another_superusers_session_is_refused_unless_asked_for(link: ActingConn
 
 def test_cancelling_a_session_that_runs_nothing_is_refused(link: ActingConnection, cluster: Cluster) -> None:
     with idle_in_transaction(cluster) as pid:
-        sight = look(SIGNAL, link, verb="cancel", rows=named(link, pid))
-        assert sight.refusal is not None and "terminate the session instead" in sight.refusal
+        action_preview = look(SIGNAL, link, verb="cancel", rows=named(link, pid))
+        assert action_preview.refusal is not None and "terminate the session instead" in action_preview.refusal
 
 
 def test_a_session_that_has_gone_on_since_is_left_alone(link: ActingConnection, cluster: Cluster) -> None:
@@ -190,8 +190,8 @@ def test_a_session_that_has_gone_on_since_is_left_alone(link: ActingConnection, 
         ]
         other.execute("commit")
         other.execute("begin")
-        sight, done = perform(SIGNAL, link, verb="terminate", rows=rows, wait="60s")
-        assert (sight.count, done.state) == (1, "ok") and "their state has changed" in sight.text
+        action_preview, done = perform(SIGNAL, link, verb="terminate", rows=rows, wait="60s")
+        assert (action_preview.count, done.state) == (1, "ok") and "their state has changed" in action_preview.text
         assert there(link, other.info.backend_pid) and not there(link, one.info.backend_pid)
 
 
@@ -199,17 +199,19 @@ def test_a_later_query_of_the_same_session_is_not_cancelled(link: ActingConnecti
     hold, wait = "select pg_advisory_xact_lock(4712)", "select pg_advisory_lock(4712)"
     with idle_in_transaction(cluster, hold), waiting_for_lock(cluster, wait) as pid:
         asked = parse_settings("signal-backend", {"verb": "cancel", "rows": named(link, pid), "wait": "60s"})
-        sight = SIGNAL.preview(asked, ActionContext(connection=link))
-        [row] = sight.rows
-        earlier = replace(sight, rows=({**row, "query_start": row["query_start"] - 1},))
+        action_preview = SIGNAL.preview(asked, ActionContext(connection=link))
+        [row] = action_preview.rows
+        earlier = replace(action_preview, rows=({**row, "query_start": row["query_start"] - 1},))
         done = SIGNAL.act(asked, earlier, ActionContext(connection=link), PlainControl())
         assert done.state == "ok" and "0 of 1" in done.text
-        assert SIGNAL.settle(asked, sight, ActionContext(connection=link)).state == "failed", "it is at its query still"
+        assert SIGNAL.settle(asked, action_preview, ActionContext(connection=link)).state == "failed", (
+            "it is at its query still"
+        )
 
 
 def test_one_that_does_not_obey_is_said_to_be_there(link: ActingConnection, cluster: Cluster) -> None:
     """Nobody is signalled: what is looked for afterwards is there, as one that hangs in the kernel would be."""
     with session(cluster) as one:
         rows = named(link, one.info.backend_pid)
-        sight = look(SIGNAL, link, verb="terminate", rows=rows)
-        assert settled(SIGNAL, link, sight, verb="terminate", rows=rows).state == "failed"
+        action_preview = look(SIGNAL, link, verb="terminate", rows=rows)
+        assert settled(SIGNAL, link, action_preview, verb="terminate", rows=rows).state == "failed"

@@ -60,28 +60,33 @@ def slot(link: ActingConnection) -> Iterator[str]:
 
 
 def test_a_slot_is_shown_with_what_it_holds_and_dropped(link: ActingConnection, slot: str) -> None:
-    sight, done = perform(DROP, link, slot=slot)
-    assert f"{slot}, physical, not in use, retains" in sight.text and sight.values["slots"] == 1
-    assert sight.exact == f"SELECT pg_drop_replication_slot('{slot}')"
-    assert sight.name == slot, "what is typed to confirm it"
+    action_preview, done = perform(DROP, link, slot=slot)
+    assert f"{slot}, physical, not in use, retains" in action_preview.text and action_preview.values["slots"] == 1
+    assert action_preview.exact == f"SELECT pg_drop_replication_slot('{slot}')"
+    assert action_preview.name == slot, "what is typed to confirm it"
     assert done.state == "ok" and done.values["slots"] == 0, done.text
-    assert settled(DROP, link, sight, slot=slot).state == "ok"
+    assert settled(DROP, link, action_preview, slot=slot).state == "ok"
     assert look(DROP, link, slot=slot).done
 
 
 def test_several_slots_are_dropped_as_a_preview_named_them(link: ActingConnection, slot: str) -> None:
     link.execute_change("select pg_create_logical_replication_slot('changes', 'test_decoding')")
     rows = [{"slot_name": slot, "retained": "1 GB"}, {"slot_name": "changes"}, {"slot_name": "gone_already"}]
-    sight, done = perform(DROP, link, rows=rows)
-    assert sight.count == 2 and not sight.name and "Slot not found: gone_already" in sight.text
-    assert "changes, logical (test_decoding, postgres)" in sight.text
+    action_preview, done = perform(DROP, link, rows=rows)
+    assert (
+        action_preview.count == 2 and not action_preview.name and "Slot not found: gone_already" in action_preview.text
+    )
+    assert "changes, logical (test_decoding, postgres)" in action_preview.text
     assert done.state == "ok" and done.values["slots"] == 0, done.text
 
 
 def test_a_slot_in_use_is_left_alone_unless_asked_for(link: ActingConnection, ready: Cluster, slot: str) -> None:
     with reading(ready, slot) as reader:
-        sight = look(DROP, link, slot=slot)
-        assert sight.refusal is not None and f"is in use by process {reader.info.backend_pid}" in sight.refusal
+        action_preview = look(DROP, link, slot=slot)
+        assert (
+            action_preview.refusal is not None
+            and f"is in use by process {reader.info.backend_pid}" in action_preview.refusal
+        )
         _, done = perform(DROP, link, slot=slot, active=True)
         assert done.state == "ok", done.text
 
@@ -90,11 +95,11 @@ def test_a_slot_that_came_into_use_after_the_look_is_not_dropped(
     link: ActingConnection, ready: Cluster, slot: str
 ) -> None:
     asked = parse_settings("drop-slot", {"slot": slot})
-    sight = DROP.preview(asked, ActionContext(connection=link))
+    action_preview = DROP.preview(asked, ActionContext(connection=link))
     with reading(ready, slot):
-        done = DROP.act(asked, sight, ActionContext(connection=link), PlainControl())
+        done = DROP.act(asked, action_preview, ActionContext(connection=link), PlainControl())
         assert done.state == "failed" and "in use" in done.text
-        assert settled(DROP, link, sight, slot=slot).state == "failed"
+        assert settled(DROP, link, action_preview, slot=slot).state == "failed"
 
 
 def test_a_role_without_the_right_is_told_so_and_nothing_is_dropped(
@@ -122,8 +127,8 @@ def test_on_a_standby_its_own_slot_is_dropped_and_the_copy_of_the_primarys_is_no
             _, done = perform(DROP, there, slot="downstream")
             assert done.state == "ok", done.text
         with acting(primary) as here:
-            sight, done = perform(DROP, here, slot="copied")
-            assert "Its copies on standbys are dropped with it" in sight.text and done.state == "ok", done.text
+            action_preview, done = perform(DROP, here, slot="copied")
+            assert "Its copies on standbys are dropped with it" in action_preview.text and done.state == "ok", done.text
 
 
 # -- prepared transactions -----------------------------------------------------------------------------------------
@@ -147,12 +152,15 @@ def forgotten(ready: Cluster) -> Iterator[str]:
 
 
 def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: ActingConnection, forgotten: str) -> None:
-    sight, done = perform(ROLL_BACK, link, gid=forgotten, min_age="0")
-    assert "of postgres in database template1" in sight.text and sight.values["prepared"] == 1
-    assert sight.values["locks"] > 0 and f"holds {sight.values['locks']} relation locks" in sight.text
-    assert "ROLLBACK PREPARED 'it''s 100% forgotten' in database template1" in sight.exact
+    action_preview, done = perform(ROLL_BACK, link, gid=forgotten, min_age="0")
+    assert "of postgres in database template1" in action_preview.text and action_preview.values["prepared"] == 1
+    assert (
+        action_preview.values["locks"] > 0
+        and f"holds {action_preview.values['locks']} relation locks" in action_preview.text
+    )
+    assert "ROLLBACK PREPARED 'it''s 100% forgotten' in database template1" in action_preview.exact
     assert done.state == "ok" and done.values["prepared"] == 0, done.text
-    assert settled(ROLL_BACK, link, sight, gid=forgotten).state == "ok"
+    assert settled(ROLL_BACK, link, action_preview, gid=forgotten).state == "ok"
     assert look(ROLL_BACK, link, gid=forgotten).done
 
 
@@ -181,10 +189,10 @@ def test_who_only_belongs_to_its_owner_may_not_end_it(link: ActingConnection, re
 def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(
     link: ActingConnection, ready: Cluster, forgotten: str
 ) -> None:
-    sight = look(ROLL_BACK, link, gid=forgotten, min_age="0")
-    assert settled(ROLL_BACK, link, sight, gid=forgotten).state == "failed"
+    action_preview = look(ROLL_BACK, link, gid=forgotten, min_age="0")
+    assert settled(ROLL_BACK, link, action_preview, gid=forgotten).state == "failed"
     query(ready, "commit prepared 'it''s 100% forgotten'", dbname="template1")
-    told = settled(ROLL_BACK, link, sight, gid=forgotten)
+    told = settled(ROLL_BACK, link, action_preview, gid=forgotten)
     assert told.state == "failed" and "committed" in told.text
     query(ready, "drop table left_behind", dbname="template1")
 
@@ -193,18 +201,18 @@ def test_another_of_the_same_name_is_not_the_one_that_was_shown(
     link: ActingConnection, ready: Cluster, forgotten: str
 ) -> None:
     asked = parse_settings("rollback-prepared", {"gid": forgotten, "min_age": "0"})
-    sight = ROLL_BACK.preview(asked, ActionContext(connection=link))
+    action_preview = ROLL_BACK.preview(asked, ActionContext(connection=link))
     query(ready, "rollback prepared 'it''s 100% forgotten'", dbname="template1")
     prepare(ready, forgotten)
-    done = ROLL_BACK.act(asked, sight, ActionContext(connection=link), PlainControl())
+    done = ROLL_BACK.act(asked, action_preview, ActionContext(connection=link), PlainControl())
     assert done.state == "failed" and "no longer the transaction" in done.text
 
 
 def test_all_of_a_preview_are_rolled_back(link: ActingConnection, ready: Cluster, forgotten: str) -> None:
     prepare(ready, "second")
     rows: list[dict[str, object]] = [{"gid": forgotten, "owner": "postgres"}, {"gid": "second"}]
-    sight, done = perform(ROLL_BACK, link, rows=rows, min_age="0")
-    assert isinstance(sight, ActionPreview) and sight.count == 2
+    action_preview, done = perform(ROLL_BACK, link, rows=rows, min_age="0")
+    assert isinstance(action_preview, ActionPreview) and action_preview.count == 2
     assert done.state == "ok" and done.values["prepared"] == 0, done.text
 
 

@@ -51,18 +51,18 @@ def test_a_table_is_vacuumed_on_every_version(link: ActingConnection, server: Cl
         "parallel": 0,
         "analyze": True,
     }
-    sight, done = perform(VACUUM, link, **asked)
-    assert sight.exact.startswith("VACUUM (ANALYZE, INDEX_CLEANUP off, TRUNCATE off, PARALLEL 0)")
+    action_preview, done = perform(VACUUM, link, **asked)
+    assert action_preview.exact.startswith("VACUUM (ANALYZE, INDEX_CLEANUP off, TRUNCATE off, PARALLEL 0)")
     assert done.state == "ok", done.text
     if server.major >= 15:  # before, statistics are sent by datagrams, and may come late or never
-        assert done.values["dead_rows"] == 0 and settled(VACUUM, link, sight, **asked).state == "ok"
+        assert done.values["dead_rows"] == 0 and settled(VACUUM, link, action_preview, **asked).state == "ok"
 
 
 def test_a_whole_database_and_several_are_vacuumed(one: ActingConnection) -> None:
-    sight, done = perform(VACUUM, one, rows=[{"datname": "postgres", "xid_age": 3}, {"datname": "template1"}])
-    assert (sight.count, done.state) == (2, "ok"), done.text
-    assert "VACUUM in database template1" in sight.exact
-    assert settled(VACUUM, one, sight, rows=[{"datname": "postgres"}, {"datname": "template1"}]).state == "ok"
+    action_preview, done = perform(VACUUM, one, rows=[{"datname": "postgres", "xid_age": 3}, {"datname": "template1"}])
+    assert (action_preview.count, done.state) == (2, "ok"), done.text
+    assert "VACUUM in database template1" in action_preview.exact
+    assert settled(VACUUM, one, action_preview, rows=[{"datname": "postgres"}, {"datname": "template1"}]).state == "ok"
 
 
 def test_one_table_that_fails_does_not_end_the_rest(one: ActingConnection, cluster: Cluster) -> None:
@@ -70,9 +70,9 @@ def test_one_table_that_fails_does_not_end_the_rest(one: ActingConnection, clust
     rows = [{"datname": "postgres", "table": name} for name in ("public.worn", "public.other", "public.gone")]
     try:
         with idle_in_transaction(cluster, "lock table public.worn"):
-            sight, done = perform(VACUUM, one, rows=rows, lock_timeout="200ms", truncate=False)
-        assert sight.count == 2 and "No longer existing: public.gone" in sight.text
-        assert sight.exact.count("VACUUM (TRUNCATE off)") == 2
+            action_preview, done = perform(VACUUM, one, rows=rows, lock_timeout="200ms", truncate=False)
+        assert action_preview.count == 2 and "No longer existing: public.gone" in action_preview.text
+        assert action_preview.exact.count("VACUUM (TRUNCATE off)") == 2
         assert done.state == "failed" and done.text.startswith("public.worn in postgres: VACUUM failed")
         assert "public.other in postgres: vacuumed" in done.text
         one.execute_change("drop table public.worn")
@@ -86,10 +86,10 @@ def test_one_table_that_fails_does_not_end_the_rest(one: ActingConnection, clust
 
 def test_many_are_told_in_one_sentence_and_every_statement_is_shown(one: ActingConnection) -> None:
     names = ["pg_catalog.pg_class", "pg_catalog.pg_type", "pg_catalog.pg_proc", "public.worn"]
-    sight = look(VACUUM, one, rows=[{"datname": "postgres", "table": name} for name in names])
-    assert sight.text.startswith("Vacuum 4 tables, one after the other, in database postgres: ")
-    assert sight.text.endswith("The first is pg_catalog.pg_class in postgres.")
-    assert len(sight.exact.splitlines()) == sight.count == 4
+    action_preview = look(VACUUM, one, rows=[{"datname": "postgres", "table": name} for name in names])
+    assert action_preview.text.startswith("Vacuum 4 tables, one after the other, in database postgres: ")
+    assert action_preview.text.endswith("The first is pg_catalog.pg_class in postgres.")
+    assert len(action_preview.exact.splitlines()) == action_preview.count == 4
 
 
 def test_a_table_dropped_after_it_was_confirmed_does_not_hold_up_the_others(one: ActingConnection) -> None:
@@ -122,13 +122,13 @@ def test_each_row_says_whether_its_indexes_are_passed_over(one: ActingConnection
             {"datname": "other Base", "table": 'public."day ""1"""', "index_cleanup": False},
             {"datname": "postgres", "table": "public.worn", "index_cleanup": None},
         ]
-        sight, done = perform(VACUUM, one, rows=rows)
-        assert sight.exact == (
+        action_preview, done = perform(VACUUM, one, rows=rows)
+        assert action_preview.exact == (
             'VACUUM (INDEX_CLEANUP off) "public"."day ""1""" in database other Base;\n'
             'VACUUM "public"."worn" in database postgres'
         )
         assert done.state == "ok", done.text
-        assert settled(VACUUM, one, sight, rows=rows).state == "ok"
+        assert settled(VACUUM, one, action_preview, rows=rows).state == "ok"
         gone = "select count(*) from pg_stat_activity where datname = 'other Base' and backend_type = 'client backend'"
         wait_until(lambda: query(cluster, gone) == "0", what="the end of its connections to other databases")
     finally:
@@ -196,8 +196,8 @@ def server_time(cluster: Cluster) -> str:
 
 
 def test_one_that_never_ran_is_not_called_done(one: ActingConnection) -> None:
-    sight = look(VACUUM, one, table="public.worn")
-    assert settled(VACUUM, one, sight, table="public.worn").state == "failed"
+    action_preview = look(VACUUM, one, table="public.worn")
+    assert settled(VACUUM, one, action_preview, table="public.worn").state == "failed"
 
 
 def test_it_says_whom_it_waits_for_and_can_be_stopped(one: ActingConnection, cluster: Cluster) -> None:
@@ -217,12 +217,12 @@ def test_a_lock_is_waited_for_no_longer_than_was_said(one: ActingConnection, clu
 
 def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: ActingConnection, cluster: Cluster) -> None:
     """The agent was killed; its backend goes on, and the next agent finds it."""
-    sight = look(VACUUM, one, table="public.worn")
+    action_preview = look(VACUUM, one, table="public.worn")
     ended: list[str] = []
     with acting(cluster) as other, idle_in_transaction(cluster, "lock table public.worn"):
 
         def ask(pid: int) -> bool:
-            done = settled(VACUUM, one, sight, table="public.worn")
+            done = settled(VACUUM, one, action_preview, table="public.worn")
             ended.append(done.state)
             return "still running" in done.text
 

@@ -154,9 +154,9 @@ def test_no_act_calls_the_owner(hostile: Cluster) -> None:
             "signal-backend": {"verb": "terminate", "rows": named(link, victim.info.backend_pid), "wait": "60s"},
         }
         for name, settings in asked.items():
-            sight, done = perform(ACTIONS[name], link, **settings)
+            action_preview, done = perform(ACTIONS[name], link, **settings)
             assert done.state == "ok", done.text
-            assert settled(ACTIONS[name], link, sight, **settings).state == "ok"
+            assert settled(ACTIONS[name], link, action_preview, **settings).state == "ok"
         link.execute_change("alter system reset all", transaction=False)
     assert calls(hostile)[before:] == []
 

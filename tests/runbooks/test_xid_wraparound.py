@@ -1,4 +1,4 @@
-"""A cluster a few million transaction ids before the stop: named at first sight, and walked by `xid-wraparound`."""
+"""A cluster a few million transaction ids before the stop: named at once, and walked by `xid-wraparound`."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_it_is_named_and_what_holds_the_horizon_goes_before_the_vacuum_and_what_
             "prepared-transactions", "transactions-left-open", "snapshots-left-open", "inactive-slots",
             "temporary-tables-of-other-sessions", VACUUM,
         ]  # fmt: skip
-        vacuumed = walk.records("block.intent", VACUUM)[0].fields["sight"]["exact"]
+        vacuumed = walk.records("block.intent", VACUUM)[0].fields["action_preview"]["exact"]
         assert f'VACUUM (INDEX_CLEANUP off, TRUNCATE off) "public"."1 Day" in database {SHOP}' in vacuumed
         assert cluster.psql(HOLDERS) == "young young prepared young_slot"
         assert int(cluster.psql(AGE)) < WRAP_AGE // 2

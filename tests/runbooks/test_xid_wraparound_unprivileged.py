@@ -79,7 +79,7 @@ def test_who_maintains_the_server_vacuums_the_oldest_tables_and_ends_what_only_i
         )
         assert walk.code == 0, walk.text
         assert walk.done() == [TEMPORARY, VACUUM]
-        vacuumed = walk.records("block.intent", VACUUM)[0].fields["sight"]
+        vacuumed = walk.records("block.intent", VACUUM)[0].fields["action_preview"]
         assert f'VACUUM (TRUNCATE off) "public"."1 Day" in database {SHOP}' in vacuumed["exact"]
         assert {row["database"] for row in vacuumed["rows"]} == {"template0", "template1", "postgres", SHOP}
         assert int(query(old, OLDEST)) < 100_000

@@ -94,7 +94,10 @@ class Executor:
             return ReadResult(error=why, text=why, machine_s=self._elapsed_s(begun_us))
         encoded = to_json_value(msgspec.to_builtins(preview))
         return ReadResult(
-            text=preview.text, values={"sight": encoded}, rows=preview.rows, machine_s=self._elapsed_s(begun_us)
+            text=preview.text,
+            values={"action_preview": encoded},
+            rows=preview.rows,
+            machine_s=self._elapsed_s(begun_us),
         )
 
     def execute(self, wanted: ExecuteRequest) -> Outcome:
@@ -408,7 +411,7 @@ def _refuse_masked(block: Block, fields: Mapping[str, Any]) -> None:
 
 
 def _shown_preview(fields: Mapping[str, Any]) -> ActionPreview | None:
-    given = fields.get("sight")
+    given = fields.get("action_preview")
     return None if not given else convert(given, ActionPreview)
 
 

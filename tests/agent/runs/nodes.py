@@ -43,7 +43,9 @@ class NodeStep(Action):
     def preview(self, settings: LineSettings, world: ActionContext) -> ActionPreview:
         return ActionPreview(text=f"{settings.what} the node", exact=f"write {settings.what}", name=settings.what)
 
-    def act(self, settings: LineSettings, sight: ActionPreview, world: ActionContext, control: Control) -> ActionResult:
+    def act(
+        self, settings: LineSettings, action_preview: ActionPreview, world: ActionContext, control: Control
+    ) -> ActionResult:
         if settings.what in _lines(settings.file + ".refuses"):
             raise Refused(f"{settings.what} is refused")
         if settings.what in _lines(settings.file + ".fails"):
@@ -52,7 +54,7 @@ class NodeStep(Action):
         said = " ".join(["written", *_lines(settings.file + ".says")])
         return ActionResult(state="ok", text=said, values={"said": said}, undo={"what": settings.what})
 
-    def settle(self, settings: LineSettings, sight: ActionPreview, world: ActionContext) -> ActionResult:
+    def settle(self, settings: LineSettings, action_preview: ActionPreview, world: ActionContext) -> ActionResult:
         if settings.what in _lines(settings.file):
             return ActionResult(state="ok", text="the line is there", undo={"what": settings.what})
         return ActionResult(state="failed", text="the line is not there", again=True)

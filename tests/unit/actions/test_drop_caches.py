@@ -40,14 +40,14 @@ def counted(proc: Path | str, drops: int) -> None:
 
 
 def test_it_says_what_would_go_and_what_the_cost_is_not_known_by(world: ActionContext) -> None:
-    sight = ACTION.preview(LEVEL_1, world)
-    assert sight.refusal is None
-    assert sight.exact == f"echo 1 > {world.proc}/sys/vm/drop_caches"
-    assert sight.text == (
+    action_preview = ACTION.preview(LEVEL_1, world)
+    assert action_preview.refusal is None
+    assert action_preview.exact == f"echo 1 > {world.proc}/sys/vm/drop_caches"
+    assert action_preview.text == (
         "up to 6.6 GB of 8.6 GB page cache would be dropped; the time to read it again is unknown (no servers on this "
         "host show their data directory)"
     )
-    assert sight.values["droppable_bytes"] == (9_000_000 - 2_000_000 - 60_000) * 1024
+    assert action_preview.values["droppable_bytes"] == (9_000_000 - 2_000_000 - 60_000) * 1024
 
 
 def test_shared_buffers_and_unwritten_pages_do_not_count_as_cache_that_can_go() -> None:
@@ -62,7 +62,7 @@ def test_the_level_asked_for_is_what_is_written(world: ActionContext) -> None:
 
 
 def test_after_it_what_became_free_is_said(world: ActionContext) -> None:
-    sight = ACTION.preview(LEVEL_1, world)
+    action_preview = ACTION.preview(LEVEL_1, world)
 
     class Kernel(PlainControl):
         """Drops when it is told to, as the kernel would."""
@@ -73,31 +73,31 @@ def test_after_it_what_became_free_is_said(world: ActionContext) -> None:
             after = MEMINFO.replace("9000000", "3000000").replace(" 1000000", " 7000000")
             Path(world.proc, "meminfo").write_text(after)
 
-    done = ACTION.act(LEVEL_1, sight, world, Kernel())
+    done = ACTION.act(LEVEL_1, action_preview, world, Kernel())
     assert done.text.startswith("5.7 GB of cache dropped in ")
     assert done.text.endswith(", 5.7 GB more free")
     assert done.undo is None
 
 
 def test_settling_goes_by_the_kernels_own_count(world: ActionContext) -> None:
-    sight = ACTION.preview(LEVEL_1, world)
-    assert ACTION.settle(LEVEL_1, sight, world).state == "failed"
+    action_preview = ACTION.preview(LEVEL_1, world)
+    assert ACTION.settle(LEVEL_1, action_preview, world).state == "failed"
     counted(world.proc, 4)
-    assert ACTION.settle(LEVEL_1, sight, world).state == "ok"
+    assert ACTION.settle(LEVEL_1, action_preview, world).state == "ok"
     counted(world.proc, 0)
-    assert ACTION.settle(LEVEL_1, sight, world).state == "unknown"
+    assert ACTION.settle(LEVEL_1, action_preview, world).state == "unknown"
 
 
 def test_a_kernel_that_does_not_count_leaves_the_end_unknown(world: ActionContext) -> None:
     Path(world.proc, "vmstat").write_text("nr_free_pages 1\n")
-    sight = ACTION.preview(LEVEL_1, world)
-    assert ACTION.settle(LEVEL_1, sight, world).state == "unknown"
+    action_preview = ACTION.preview(LEVEL_1, world)
+    assert ACTION.settle(LEVEL_1, action_preview, world).state == "unknown"
 
 
 def test_where_the_file_is_not_there_it_is_refused(world: ActionContext) -> None:
     Path(world.proc, "sys/vm/drop_caches").unlink()
-    sight = ACTION.preview(LEVEL_1, world)
-    assert sight.refusal == f"{world.proc}/sys/vm/drop_caches cannot be written"
+    action_preview = ACTION.preview(LEVEL_1, world)
+    assert action_preview.refusal == f"{world.proc}/sys/vm/drop_caches cannot be written"
 
 
 def test_on_another_host_than_the_servers_it_is_refused(world: ActionContext) -> None:
@@ -125,7 +125,7 @@ def test_the_kernel_here_counts_a_drop() -> None:
     world, settings = ActionContext(), DropCachesSettings(level=2)
     if not os.access("/proc/sys/vm/drop_caches", os.W_OK):
         return  # not root, or in a container: refused, as told above
-    sight = ACTION.preview(settings, world)
-    done = ACTION.act(settings, sight, world, PlainControl())
+    action_preview = ACTION.preview(settings, world)
+    done = ACTION.act(settings, action_preview, world, PlainControl())
     assert done.state == "ok"
-    assert ACTION.settle(settings, sight, world).state == "ok"
+    assert ACTION.settle(settings, action_preview, world).state == "ok"

@@ -178,18 +178,18 @@ def test_a_runbooks_own_sql_and_commands_can_be_forbidden_too() -> None:
 # -- what was shown --------------------------------------------------------------------------------------------------
 
 
-def sight(*names: str, exact: str = "drop them") -> ActionPreview:
+def action_preview(*names: str, exact: str = "drop them") -> ActionPreview:
     return ActionPreview(text="", exact=exact, rows=tuple({"slot_name": name} for name in names), count=len(names))
 
 
 def test_a_set_that_grew_or_shrank_is_not_the_one_that_was_confirmed() -> None:
     with pytest.raises(Refused, match="1 of 3 objects it would act on were not in the confirmed preview"):
-        refuse_changed(sight("a", "b", "c"), sight("a", "b"))
+        refuse_changed(action_preview("a", "b", "c"), action_preview("a", "b"))
     with pytest.raises(Refused, match="1 of 2 confirmed objects no longer exist"):
-        refuse_changed(sight("a"), sight("a", "b"))
-    refuse_changed(sight("a", exact="drop a"), sight("a", "b"), may_shrink=True)
+        refuse_changed(action_preview("a"), action_preview("a", "b"))
+    refuse_changed(action_preview("a", exact="drop a"), action_preview("a", "b"), may_shrink=True)
     with pytest.raises(Refused, match="were not in the confirmed preview"):
-        refuse_changed(sight("a", "c"), sight("a", "b"), may_shrink=True)
+        refuse_changed(action_preview("a", "c"), action_preview("a", "b"), may_shrink=True)
 
 
 def test_what_only_tells_of_a_member_may_change() -> None:
@@ -201,8 +201,8 @@ def test_what_only_tells_of_a_member_may_change() -> None:
 
 
 def test_a_sight_is_compared_as_it_was_written_down() -> None:
-    written = msgspec.convert(msgspec.json.decode(msgspec.json.encode(sight("a", "b"))), ActionPreview)
-    refuse_changed(sight("b", "a"), written)
+    written = msgspec.convert(msgspec.json.decode(msgspec.json.encode(action_preview("a", "b"))), ActionPreview)
+    refuse_changed(action_preview("b", "a"), written)
 
 
 def test_what_would_be_done_otherwise_than_shown_is_refused() -> None:

@@ -39,9 +39,9 @@ def wanted(key: str, value: str | int) -> SysctlSettings:
 
 
 def done(world: ActionContext, settings: SysctlSettings) -> ActionResult:
-    sight = ACTION.preview(settings, world)
-    assert sight.refusal is None, sight.refusal
-    return ACTION.act(settings, sight, world, PlainControl())
+    action_preview = ACTION.preview(settings, world)
+    assert action_preview.refusal is None, action_preview.refusal
+    return ACTION.act(settings, action_preview, world, PlainControl())
 
 
 def refusal(world: ActionContext, key: str, value: str | int = 0) -> str:
@@ -66,10 +66,10 @@ def test_a_setting_is_changed_and_the_old_value_kept(world: ActionContext) -> No
 
 
 def test_looking_says_what_it_is_and_would_be(world: ActionContext) -> None:
-    sight = ACTION.preview(wanted("vm/zone_reclaim_mode", "0"), world)
-    assert sight.exact == f"echo 0 > {world.proc}/sys/vm/zone_reclaim_mode"
-    assert sight.text.startswith("vm.zone_reclaim_mode is 1 and would be 0 until the next boot")
-    assert not sight.done
+    action_preview = ACTION.preview(wanted("vm/zone_reclaim_mode", "0"), world)
+    assert action_preview.exact == f"echo 0 > {world.proc}/sys/vm/zone_reclaim_mode"
+    assert action_preview.text.startswith("vm.zone_reclaim_mode is 1 and would be 0 until the next boot")
+    assert not action_preview.done
     assert text_of(world, "vm/zone_reclaim_mode") == "1\n"
 
 
@@ -89,10 +89,10 @@ def test_an_undo_leaves_alone_what_somebody_else_changed_since(world: ActionCont
 
 def test_a_value_that_changed_after_the_look_is_not_written_over(world: ActionContext) -> None:
     settings = wanted("vm.zone_reclaim_mode", 0)
-    sight = ACTION.preview(settings, world)
+    action_preview = ACTION.preview(settings, world)
     Path(world.proc, "sys/vm/zone_reclaim_mode").write_text("4\n")
     with pytest.raises(Refused, match=r"zone_reclaim_mode is 4 now"):
-        ACTION.act(settings, sight, world, PlainControl())
+        ACTION.act(settings, action_preview, world, PlainControl())
 
 
 def test_the_twin_of_a_setting_is_put_back_where_a_zero_cannot_be(world: ActionContext) -> None:
@@ -109,9 +109,9 @@ def test_blanks_between_numbers_do_not_matter(world: ActionContext) -> None:
 
 
 def test_the_chosen_word_of_huge_pages_is_their_value(world: ActionContext) -> None:
-    sight = ACTION.preview(wanted("transparent_hugepage.defrag", "never"), world)
-    assert sight.values["value"] == "madvise"
-    assert sight.exact == f"echo never > {world.sys}/kernel/mm/transparent_hugepage/defrag"
+    action_preview = ACTION.preview(wanted("transparent_hugepage.defrag", "never"), world)
+    assert action_preview.values["value"] == "madvise"
+    assert action_preview.exact == f"echo never > {world.sys}/kernel/mm/transparent_hugepage/defrag"
 
 
 def test_what_the_kernel_makes_of_a_value_is_read_back(world: ActionContext) -> None:
@@ -162,20 +162,20 @@ def test_numa_and_files_are_allowed(world: ActionContext) -> None:
 
 def test_settling_goes_by_the_value_now(world: ActionContext) -> None:
     settings = wanted("vm.zone_reclaim_mode", 0)
-    sight = ACTION.preview(settings, world)
-    assert ACTION.settle(settings, sight, world).state == "failed"
+    action_preview = ACTION.preview(settings, world)
+    assert ACTION.settle(settings, action_preview, world).state == "failed"
     done(world, settings)
-    settled = ACTION.settle(settings, sight, world)
+    settled = ACTION.settle(settings, action_preview, world)
     assert settled.state == "ok"
     assert settled.undo is not None
     assert settled.undo["old"] == "1"
     Path(world.proc, "sys/vm/zone_reclaim_mode").write_text("4\n")
-    assert ACTION.settle(settings, sight, world).state == "unknown"
+    assert ACTION.settle(settings, action_preview, world).state == "unknown"
 
 
 def test_the_kernel_here_is_read_as_it_is() -> None:
-    sight = ACTION.preview(wanted("vm.swappiness", 10), ActionContext())
-    assert sight.values["value"] == Path("/proc/sys/vm/swappiness").read_text().strip()
+    action_preview = ACTION.preview(wanted("vm.swappiness", 10), ActionContext())
+    assert action_preview.values["value"] == Path("/proc/sys/vm/swappiness").read_text().strip()
 
 
 def test_a_line_for_the_next_boot_names_its_file() -> None:

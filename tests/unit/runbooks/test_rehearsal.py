@@ -28,14 +28,17 @@ def test_a_rehearsal_never_acts_never_asks_and_ends(plan: Plan) -> None:
 
 def test_an_act_is_told_verbatim() -> None:
     argv = block("a/run", "run", language="toml", settings={"argv": ["pg_dump", "-Fc", "app"]})
-    sight = {"exact": "echo 1 > /proc/sys/vm/drop_caches", "count": 1}
+    action_preview = {"exact": "echo 1 > /proc/sys/vm/drop_caches", "count": 1}
     plan = plan_of(
         step(
             "a", block("a/preview", "preview"), block("a/change", "change", body="drop table public.t", confirm=TYPED)
         ),
         step("b", argv, block("b/action", "action", action="drop-caches")),
     )
-    looks = {"a/preview": [ReadResult(rows=({"a": 1},))], "b/action": [ReadResult(values={"sight": sight})]}
+    looks = {
+        "a/preview": [ReadResult(rows=({"a": 1},))],
+        "b/action": [ReadResult(values={"action_preview": action_preview})],
+    }
     ending, state, _ = run(plan, World(looks=looks), mode="rehearse")
     told = {block_id: known.note for block_id, known in state.blocks.items()}
     assert told["a/change"] == "would run on 1 row: drop table public.t"

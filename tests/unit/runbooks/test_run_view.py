@@ -311,9 +311,9 @@ def test_a_session_that_is_not_known_for_certain_is_not_signalled(rows: list[Any
 
 
 def test_a_plan_of_one_act_walks_like_any_other() -> None:
-    sight = {"text": "one session", "exact": "pg_terminate_backend(7)", "count": 1}
+    action_preview = {"text": "one session", "exact": "pg_terminate_backend(7)", "count": 1}
     plan = signal_plan("terminate", [ROW])
-    world = World(looks={"terminate/action": [ReadResult(values={"sight": sight})]})
+    world = World(looks={"terminate/action": [ReadResult(values={"action_preview": action_preview})]})
     state = begin(plan, world)
     assert run_view(plan, state, LIVE).state == "planned"
     ending, _, world = run(plan, World(looks=world.looks))

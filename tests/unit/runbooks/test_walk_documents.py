@@ -58,7 +58,7 @@ class Server(World):
 
     def _seen(self, request: ReadRequest) -> ReadResult:
         if request.purpose == "preview":
-            values = {"sight": SIGHT} if request.block.kind == "action" else {}
+            values = {"action_preview": SIGHT} if request.block.kind == "action" else {}
             column = request.block.settings.get("chosen")
             rows = tuple({**row, column: True} for row in ROWS) if column else ROWS
             return ReadResult(rows=rows, values=values, text="seen", machine_s=0.1)

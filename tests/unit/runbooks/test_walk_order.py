@@ -221,16 +221,26 @@ def test_a_retry_looks_again_at_what_it_acts_on() -> None:
 
 
 def test_an_action_is_seen_before_the_question_and_bound_to_what_was_seen() -> None:
-    sight = {"text": "frees 18 GB", "exact": "echo 1 > drop_caches", "count": 3, "refusal": None, "done": False}
+    action_preview = {
+        "text": "frees 18 GB",
+        "exact": "echo 1 > drop_caches",
+        "count": 3,
+        "refusal": None,
+        "done": False,
+    }
     action = one("action", action="drop-caches", confirm=Confirmation(level="type", text="count"))
-    _, state, world = run(plan_of(step("a", action)), World(looks={"a/action": [ReadResult(values={"sight": sight})]}))
+    _, state, world = run(
+        plan_of(step("a", action)), World(looks={"a/action": [ReadResult(values={"action_preview": action_preview})]})
+    )
     assert world.asked[-1].expects == "3"
-    assert state.executions[0].intent.fields["sight"] == sight
+    assert state.executions[0].intent.fields["action_preview"] == action_preview
 
 
-@pytest.mark.parametrize(("sight", "status"), [({"refusal": "in use"}, "failed"), ({"done": True}, "skipped")])
-def test_an_action_that_refuses_or_has_nothing_to_do_is_not_begun(sight: dict[str, Any], status: str) -> None:
-    world = World(looks={"a/action": [ReadResult(values={"sight": sight})]}, answers={"failed": ["abort"]})
+@pytest.mark.parametrize(("action_preview", "status"), [({"refusal": "in use"}, "failed"), ({"done": True}, "skipped")])
+def test_an_action_that_refuses_or_has_nothing_to_do_is_not_begun(action_preview: dict[str, Any], status: str) -> None:
+    world = World(
+        looks={"a/action": [ReadResult(values={"action_preview": action_preview})]}, answers={"failed": ["abort"]}
+    )
     _, state, world = run(plan_of(step("a", one("action", action="shrink-file"))), world)
     assert (world.done, state.blocks["a/action"].status) == ([], status)
 

@@ -105,11 +105,11 @@ def test_where_no_row_is_chosen_at_first_a_person_can_still_choose_one() -> None
 
 def test_an_action_is_given_the_chosen_rows_and_looks_at_them_again() -> None:
     action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
-    sights = [ReadResult(values={"sight": {"text": f"Cancel {count}", "count": count}}) for count in (3, 1)]
+    sights = [ReadResult(values={"action_preview": {"text": f"Cancel {count}", "count": count}}) for count in (3, 1)]
     seen = world(choose(1))
     seen.looks["a/action"] = sights
     _, state, seen = run(plan(action), seen)
-    assert state.executions[0].intent.fields["sight"]["count"] == 1
+    assert state.executions[0].intent.fields["action_preview"]["count"] == 1
     assert [asked.expects for asked in seen.asked if asked.kind == "type"] == ["3", "1"]
     assert "Cancel 1. On db2, 1 of 3 rows: type `1`" in seen.asked[-1].text
     assert pids(state.values["idlers"]["rows"]) == [8]
@@ -210,7 +210,7 @@ def test_a_row_for_which_an_act_is_refused_can_be_left_out_there() -> None:
     action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
     sights: list[dict[str, Any]] = [{"refusal": "process 8 is a walsender"}, {"text": "Cancel 2", "count": 2}]
     seen = World(looks={"a/preview": [ReadResult(rows=ROWS)]}, answers={"a/action:failed": [choose(0, 2)]})
-    seen.looks["a/action"] = [ReadResult(values={"sight": sight}) for sight in sights]
+    seen.looks["a/action"] = [ReadResult(values={"action_preview": action_preview}) for action_preview in sights]
     ending, state, seen = run(plan(action), seen)
     assert (ending.state, len(seen.done), state.deviations) == ("done", 1, [])
     assert [(asked.kind, asked.rows) for asked in seen.asked[1:]] == [("failed", "a/preview"), ("type", "a/preview")]

@@ -89,7 +89,7 @@ def test_what_was_counted_for_an_act_is_not_asked_for_its_undo(text: str) -> Non
     plan = plan_of(step("a", action("a/action", confirm=Confirmation(level="type", text=text))), LAST)
     world = failing("all", outcomes={"a/action": [Outcome(state="ok", text="set", undo={"was": 1})]})
     world.looks["a/action"] = [
-        ReadResult(values={"sight": {"text": "one", "exact": "set it", "count": 1, "name": "x"}})
+        ReadResult(values={"action_preview": {"text": "one", "exact": "set it", "count": 1, "name": "x"}})
     ]
     _, state, world = run(plan, world)
     assert state.steps["a"].status == "undone"

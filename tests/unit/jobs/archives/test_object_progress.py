@@ -1,4 +1,4 @@
-"""What became of each object, from messages, from sight, or both; with lines lost, torn, twice and of another kind."""
+"""What became of each object, from messages, from observation, or both; with lines that are lost, cut or repeated."""
 
 from __future__ import annotations
 

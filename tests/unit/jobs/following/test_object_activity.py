@@ -38,46 +38,46 @@ def seen(
 
 
 def test_a_table_that_is_loaded_is_as_far_as_its_file_is_read() -> None:
-    (sight,) = seen(session(COPY), readings=(reading(),))
-    assert sight.entry is not None and sight.entry.dump_id == 21
-    assert (sight.done, sight.total, sight.unit, sight.measured) == (30.0, 100.0, "bytes", True)
+    (active,) = seen(session(COPY), readings=(reading(),))
+    assert active.entry is not None and active.entry.dump_id == 21
+    assert (active.done, active.total, active.unit, active.measured) == (30.0, 100.0, "bytes", True)
 
 
 def test_a_table_in_a_custom_archive_is_as_far_as_the_place_behind_its_beginning() -> None:
     plan = restore_plan(2)
     data = structs.replace(plan.entries[3], file=None, offset=1000)
     index = PlanIndex(DumpPlan(entries=(data,)))
-    (sight,) = seen(session(COPY), index=index, readings=(reading("/backup/c.dump", pos=1000 + MB // 2, size=9 * MB),))
-    assert (sight.entry, sight.done, sight.total, sight.measured) == (data, MB / 2, MB, True)
+    (active,) = seen(session(COPY), index=index, readings=(reading("/backup/c.dump", pos=1000 + MB // 2, size=9 * MB),))
+    assert (active.entry, active.done, active.total, active.measured) == (data, MB / 2, MB, True)
 
 
 def test_a_table_that_is_dumped_is_as_far_as_its_rows_were_estimated() -> None:
     plan = restore_plan(2)
     index = PlanIndex(DumpPlan(entries=(structs.replace(plan.entries[3], rows=1000.0),)))
     copying = operation("copy", 5000, tuples_processed=250)
-    (sight,) = seen(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: copying})
-    assert (sight.done, sight.total, sight.unit, sight.measured) == (250.0, 1000.0, "rows", False)
+    (active,) = seen(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: copying})
+    assert (active.done, active.total, active.unit, active.measured) == (250.0, 1000.0, "rows", False)
     beyond = operation("copy", 5000, tuples_processed=1250)
-    (sight,) = seen(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: beyond})
-    assert (sight.done, sight.total) == (1250.0, 1250.0)
+    (active,) = seen(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: beyond})
+    assert (active.done, active.total) == (1250.0, 1250.0)
 
 
 def test_a_worker_whose_statement_does_not_tell_is_known_by_its_file() -> None:
-    (sight,) = seen(session("COPY cut sho"), readings=(reading("/backup/d/31.dat"),))
-    assert sight.entry is not None and sight.entry.tag == "t3"
+    (active,) = seen(session("COPY cut sho"), readings=(reading("/backup/d/31.dat"),))
+    assert active.entry is not None and active.entry.tag == "t3"
 
 
 def test_an_index_has_no_share_but_the_phase_its_build_is_in() -> None:
     build = session("CREATE INDEX t1_i ON public.t1 USING btree (a);", wait_event_type="IO", wait_event="DataFileRead")
-    (sight,) = seen(build, operations={7: operation("create_index", 40, 100)}, readings=(reading(),))
-    assert sight.entry is not None and sight.entry.dump_id == 13
-    assert (sight.done, sight.total) == (None, None)
-    assert sight.note == "building index: scanning table 40%, waits for IO:DataFileRead"
+    (active,) = seen(build, operations={7: operation("create_index", 40, 100)}, readings=(reading(),))
+    assert active.entry is not None and active.entry.dump_id == 13
+    assert (active.done, active.total) == (None, None)
+    assert active.note == "building index: scanning table 40%, waits for IO:DataFileRead"
 
 
 def test_without_a_plan_an_object_is_called_by_its_name() -> None:
-    (sight,) = seen(session(COPY), index=None)
-    assert sight.entry is None and (sight.named.desc, sight.named.schema, sight.named.tag) == (
+    (active,) = seen(session(COPY), index=None)
+    assert active.entry is None and (active.named.desc, active.named.schema, active.named.tag) == (
         "TABLE DATA", "public", "t2",
     )  # fmt: skip
 
