@@ -127,6 +127,8 @@ class TableReader:
         check: Callable[[str, Any], None] | None = getattr(kind, "check_value", None)
         values: dict[str, Any] = {}
         for name, value in table.items():
+            if value is None and name in fields and types.NoneType in typing.get_args(fields[name].type):
+                continue  # not given: an empty result, as TOML has no null
             if name in fields:
                 if (read := self._value(value, fields[name].type, (*path, name), check)) is not None:
                     values[fields[name].name.removesuffix("_")] = read  # as of `from_`

@@ -58,3 +58,9 @@ def test_the_reference_is_what_the_actions_print() -> None:
 def test_every_setting_says_what_it_means(name: str) -> None:
     page = markdown().split(f"## `{name}`")[1].split("\n## ")[0]
     assert [line for line in page.splitlines() if line.endswith("|  |")] == []
+
+
+def test_an_optional_setting_whose_reference_is_empty_counts_as_not_given() -> None:
+    assert parse_settings("create-database", {"database": "shop", "like": None}).like is None
+    with pytest.raises(UsageError, match="database must be text"):
+        parse_settings("create-database", {"database": None})
