@@ -25,7 +25,7 @@ from msgspec import Struct
 from bench.console import own_directories
 from bench.figure import Figure
 from dba_console.actions import registry
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.agent import launch
 from dba_console.agent.client import AgentClient
 from dba_console.agent.protocol import RunAnswer, RunBegin, RunViewMessage
@@ -42,15 +42,13 @@ class StampSettings(Struct, forbid_unknown_fields=True, frozen=True):
     file: str
 
 
-class Stamp:
+class Stamp(Action):
     """An action that appends its start and end times to a file."""
 
     name: ClassVar[str] = "stamp"
     summary: ClassVar[str] = "Record the time."
     Settings: ClassVar[type[Struct]] = StampSettings
     needs_server: ClassVar[bool] = False
-    needs_root: ClassVar[bool] = False
-    undoable: ClassVar[bool] = False
     acts_on_cluster: ClassVar[bool] = True
 
     def preview(self, settings: StampSettings, context: ActionContext) -> ActionPreview:
