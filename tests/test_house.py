@@ -39,7 +39,7 @@ def test_importing_the_package_loads_no_library() -> None:
     assert loaded_by("import dba_console") & HEAVY == set()
 
 
-def test_asking_for_the_version_loads_no_library() -> None:
+def test_the_version_option_loads_no_library() -> None:
     statement = "sys.argv = ['dba-console', '--version']\nfrom dba_console.__main__ import main\nassert main() == 0"
     assert loaded_by(statement) & HEAVY == set()
 
@@ -52,12 +52,12 @@ def test_help_loads_neither_the_screen_nor_the_driver() -> None:
 @pytest.mark.parametrize(
     "module", ["agent.collector", "recording.recorder", "recording.recording", "watch.panels.overview"]
 )
-def test_what_the_agent_and_show_are_made_of_loads_no_screen(module: str) -> None:
+def test_the_modules_of_agent_and_show_load_no_screen(module: str) -> None:
     assert loaded_by(f"import dba_console.{module}") & {"textual", "rich", "typer", "asyncio"} == set()
 
 
 @pytest.mark.parametrize("package", ["watch/panels", "watch/frames", "tui", "recording", "jobs/archives"])
-def test_packages_away_from_the_server_load_no_driver(package: str) -> None:
+def test_packages_independent_of_the_server_load_no_driver(package: str) -> None:
     name = "dba_console." + package.replace("/", ".")
     modules = [f"{name}.{path.stem}" for path in sorted((PACKAGE / package).glob("[a-z]*.py"))]
     assert loaded_by("import " + ", ".join(modules)) & {"psycopg"} == set()
@@ -75,7 +75,7 @@ def test_no_class_is_longer_than_400_lines_and_no_function_longer_than_60() -> N
     assert too_long == []
 
 
-def test_no_two_classes_have_one_name() -> None:
+def test_no_two_classes_have_the_same_name() -> None:
     places: dict[str, list[str]] = {}
     for path in sources(PACKAGE):
         for node in ast.parse(path.read_text()).body:
@@ -84,7 +84,7 @@ def test_no_two_classes_have_one_name() -> None:
     assert {name for name, found in places.items() if len(found) > 1} == set(SAME_NAME)
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [path for path in sources(PACKAGE) if not has_docstring(path.read_text())] == []
 
 
@@ -92,7 +92,7 @@ def has_docstring(source: str) -> bool:
     return source.startswith('"""') or ast.get_docstring(ast.parse(source)) is not None
 
 
-def test_every_query_file_begins_with_a_comment() -> None:
+def test_every_query_file_starts_with_a_comment() -> None:
     queries = sorted(PACKAGE.rglob("*.sql"))
     assert queries
     assert [path.name for path in queries if not path.read_text().startswith("-- ")] == []
@@ -104,7 +104,7 @@ def test_no_test_sleeps() -> None:
     assert {path: lines for path, lines in asleep.items() if lines} == {}
 
 
-def test_the_search_for_sleeps_finds_them_by_any_road() -> None:
+def test_the_search_for_sleeps_finds_every_form() -> None:
     assert sleeps_in("import time\ntime.sleep(1)\nsleep(2)\n# sleep(3)\nasyncio.sleep(0)\n") == [2, 3, 5]
 
 

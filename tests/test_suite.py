@@ -48,7 +48,7 @@ def another_run(parent: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
 
 
 @pytest.mark.root
-def test_the_next_run_removes_mounts_loop_devices_and_processes_of_a_killed_one(parent: Path) -> None:
+def test_the_next_test_run_removes_mounts_loop_devices_and_processes_of_a_killed_one(parent: Path) -> None:
     with another_run(parent) as (run, directory):
         image, place = directory / "image", directory / "disk"
         place.mkdir()
@@ -66,14 +66,14 @@ def test_the_next_run_removes_mounts_loop_devices_and_processes_of_a_killed_one(
         assert mounts_below(directory) == [] and loops_below(directory) == [] and not directory.exists()
 
 
-def test_a_run_that_is_alive_is_left_alone(parent: Path) -> None:
+def test_an_active_test_run_is_left_alone(parent: Path) -> None:
     with another_run(parent) as (_, directory):
         (directory / "file").touch()
         assert remove_stale(parent) == []
         assert (directory / "file").exists()
 
 
-def test_a_run_that_ends_in_order_leaves_nothing_and_one_that_failed_its_files(parent: Path) -> None:
+def test_a_clean_test_run_leaves_nothing_and_a_failed_one_keeps_its_files(parent: Path) -> None:
     passed, failed = Run(parent), Run(parent)
     (failed.directory / "log").touch()
     assert passed.end() == [] and not passed.directory.exists()
@@ -81,13 +81,13 @@ def test_a_run_that_ends_in_order_leaves_nothing_and_one_that_failed_its_files(p
     assert remove_stale(parent) == [] and not failed.directory.exists()
 
 
-def test_processes_are_found_by_what_their_environment_names(tmp_path: Path) -> None:
+def test_processes_are_found_by_their_environment(tmp_path: Path) -> None:
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, env={"HOME": str(tmp_path)}) as process:
         wait_until(lambda: users_of(tmp_path) == [(process.pid, "/bin/cat ")], what="the program in its environment")
         assert clear(tmp_path) == [f"process {process.pid}: /bin/cat "]
 
 
-def test_each_copied_cluster_has_an_identity_of_its_own_and_a_sound_control_file(fresh_cluster: FreshCluster) -> None:
+def test_each_copied_cluster_has_its_own_identity_and_a_valid_control_file(fresh_cluster: FreshCluster) -> None:
     asked = "select system_identifier, pg_control_version > 0 from pg_control_system()"
     told = [fresh_cluster().psql(asked) for _ in range(2)]
     assert len(set(told)) == 2
@@ -100,7 +100,7 @@ def test_the_workers_know_the_group_of_a_test(request: pytest.FixtureRequest) ->
     assert request.node.nodeid.endswith("@suite") == by_workers
 
 
-def test_a_test_that_wants_to_be_alone_waits_for_those_under_way_and_is_not_overtaken(tmp_path: Path) -> None:
+def test_a_test_that_must_run_alone_waits_for_active_ones_and_is_not_overtaken(tmp_path: Path) -> None:
     under_way, alone, late = Turns(tmp_path), Turns(tmp_path), Turns(tmp_path)
     under_way.take(alone=False)
     waits, comes = (threading.Thread(target=one.take, kwargs={"alone": one is alone}) for one in (alone, late))

@@ -32,7 +32,7 @@ def link(cluster: Cluster) -> Iterator[ActingConnection]:
         link.execute_change("drop table if exists public.acted")
 
 
-def test_a_look_is_one_statement_and_cannot_leave_its_read_only_transaction(
+def test_a_query_is_one_statement_and_cannot_leave_its_read_only_transaction(
     link: ActingConnection, cluster: Cluster
 ) -> None:
     for sneaking in (
@@ -47,7 +47,7 @@ def test_a_look_is_one_statement_and_cannot_leave_its_read_only_transaction(
     assert query(cluster, "select to_regclass('acted')") == ""
 
 
-def test_a_look_names_its_columns_without_rows_and_gives_no_more_rows_than_wanted(link: ActingConnection) -> None:
+def test_a_query_names_its_columns_without_rows_and_returns_no_more_rows_than_requested(link: ActingConnection) -> None:
     assert link.query("select 1 as one, 2 as two where false").columns == ("one", "two")
     some = link.query("select * from generate_series(1, 50) as n", limit=3)
     assert (some.count, some.cut) == (3, True)
@@ -76,7 +76,7 @@ def test_a_statement_in_another_databases_encoding_is_shown_and_stops_nothing(
         query(cluster, "drop database latin")
 
 
-def test_the_transaction_id_is_written_down_before_the_commit(cluster: Cluster) -> None:
+def test_the_transaction_id_is_recorded_before_the_commit(cluster: Cluster) -> None:
     marks: list[StatementMark] = []
     seen: list[str] = []
     with acting(cluster) as link:
@@ -93,7 +93,7 @@ def test_the_transaction_id_is_written_down_before_the_commit(cluster: Cluster) 
         link.execute_change("drop table public.acted")
 
 
-def test_nothing_is_committed_where_the_transaction_id_cannot_be_written_down(cluster: Cluster) -> None:
+def test_nothing_is_committed_if_the_transaction_id_cannot_be_recorded(cluster: Cluster) -> None:
     def full(mark: StatementMark) -> None:
         raise OSError(28, "no space left on device")
 
@@ -106,19 +106,19 @@ def test_nothing_is_committed_where_the_transaction_id_cannot_be_written_down(cl
     assert query(cluster, "select to_regclass('acted')") == ""
 
 
-def test_a_statement_the_server_refuses_leaves_nothing_and_the_connection_usable(link: ActingConnection) -> None:
+def test_a_statement_the_server_rejects_changes_nothing_and_the_connection_stays_usable(link: ActingConnection) -> None:
     with pytest.raises(StatementFailed, match="division by zero") as failed:
         link.execute_change("select 1 / 0")
     assert failed.value.sqlstate == "22012"
     assert link.rows("select 1 as one") == [{"one": 1}]
 
 
-def test_a_statement_that_commits_by_itself_is_told(link: ActingConnection) -> None:
+def test_a_statement_that_commits_implicitly_is_reported(link: ActingConnection) -> None:
     with pytest.raises(StatementFailed, match="ended its transaction itself"):
         link.execute_change("commit")
 
 
-def test_what_takes_too_long_is_cancelled_and_what_is_stopped_says_so(link: ActingConnection) -> None:
+def test_a_statement_that_exceeds_its_timeout_is_cancelled_and_a_stopped_one_says_so(link: ActingConnection) -> None:
     with pytest.raises(StatementFailed, match="statement timeout"):
         link.execute_change("select pg_sleep(3600)", timeout_s=0.2)
     with pytest.raises(StatementStopped):
@@ -126,7 +126,7 @@ def test_what_takes_too_long_is_cancelled_and_what_is_stopped_says_so(link: Acti
     assert link.rows("select 1 as one") == [{"one": 1}]
 
 
-def test_a_lock_is_not_waited_for_for_ever(link: ActingConnection, cluster: Cluster) -> None:
+def test_a_lock_wait_is_limited(link: ActingConnection, cluster: Cluster) -> None:
     link.execute_change("create table public.acted ()")
     with acting(cluster) as other:
         other.application = "dba-console:test:other"
@@ -142,14 +142,14 @@ def test_a_lock_is_not_waited_for_for_ever(link: ActingConnection, cluster: Clus
     assert blocker.is_set()
 
 
-def test_the_server_sees_which_step_acts(link: ActingConnection, cluster: Cluster) -> None:
+def test_the_server_shows_which_step_is_running(link: ActingConnection, cluster: Cluster) -> None:
     link.application = "dba-console:20261122T050100Z-cache-drop-1f3a:before"
     [row] = link.rows("select application_name as name from pg_stat_activity where pid = pg_backend_pid()")
     assert row["name"] == link.application
     assert link.mark.application == link.application
 
 
-def test_a_connection_that_went_away_meanwhile_is_opened_anew(link: ActingConnection, cluster: Cluster) -> None:
+def test_a_lost_connection_is_reopened(link: ActingConnection, cluster: Cluster) -> None:
     first = link.read_identity() and link.mark.pid
     query(cluster, f"select pg_terminate_backend({first}, 60000)" if cluster.major >= 14 else "select 1")
     assert link.rows("select 1 as one") == [{"one": 1}]
@@ -158,7 +158,7 @@ def test_a_connection_that_went_away_meanwhile_is_opened_anew(link: ActingConnec
     assert link.mark.pid != first
 
 
-def test_a_parameter_kept_for_the_run_outlives_its_connection(link: ActingConnection, cluster: Cluster) -> None:
+def test_a_session_parameter_set_for_the_run_outlives_its_connection(link: ActingConnection, cluster: Cluster) -> None:
     link.set_parameter("work_mem", "17MB")
     query(cluster, f"select pg_terminate_backend({link.mark.pid}, 60000)")
     assert link.rows("show work_mem") == [{"work_mem": "17MB"}]
@@ -166,13 +166,13 @@ def test_a_parameter_kept_for_the_run_outlives_its_connection(link: ActingConnec
     assert link.rows("show work_mem") != [{"work_mem": "17MB"}]
 
 
-def test_another_database_of_the_server_is_reached_by_the_same_rules(link: ActingConnection) -> None:
+def test_another_database_of_the_server_is_connected_by_the_same_rules(link: ActingConnection) -> None:
     other = link.for_database("template1")
     assert other.rows("select current_database()::text as name") == [{"name": "template1"}]
     assert link.for_database("postgres") is link and link.for_database("template1") is other
 
 
-def test_no_server_is_a_sentence_and_no_traceback(cluster: Cluster) -> None:
+def test_a_missing_server_is_an_error_without_a_traceback(cluster: Cluster) -> None:
     link = ActingConnection(cluster.dsn(dbname="nowhere"))
     with pytest.raises(ConnectError, match="nowhere"):
         link.execute_change("select 1")
@@ -180,7 +180,7 @@ def test_no_server_is_a_sentence_and_no_traceback(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
-def test_behind_a_pooler_only_what_is_in_a_transaction_acts(cluster: Cluster, mode: str) -> None:
+def test_behind_a_pooler_only_settings_in_a_transaction_take_effect(cluster: Cluster, mode: str) -> None:
     marks: list[StatementMark] = []
     with bouncer(cluster, mode, admin=False) as dsn, acting(cluster) as straight:
         link = ActingConnection(dsn, planned=straight.planned, on_mark=marks.append, connect_timeout_s=60)
@@ -199,7 +199,7 @@ def test_behind_a_pooler_only_what_is_in_a_transaction_acts(cluster: Cluster, mo
 # -- the end of a commit that nobody saw ---------------------------------------------------------------------------
 
 
-def test_a_commit_that_never_arrived_is_settled_as_rolled_back(reused_cluster: FreshCluster) -> None:
+def test_a_commit_that_never_arrived_is_resolved_as_rolled_back(reused_cluster: FreshCluster) -> None:
     """The cable is pulled after the transaction id was written down, before COMMIT leaves."""
     cluster = reused_cluster()
     with Proxy(cluster) as proxy, acting(cluster) as straight:
@@ -221,7 +221,7 @@ def test_a_commit_that_never_arrived_is_settled_as_rolled_back(reused_cluster: F
         link.close()
 
 
-def test_a_commit_whose_answer_was_lost_is_settled_as_committed(reused_cluster: FreshCluster) -> None:
+def test_a_commit_whose_answer_was_lost_is_resolved_as_committed(reused_cluster: FreshCluster) -> None:
     """The server waits for a standby that is not there; its COMMIT is done, and the answer never comes."""
     cluster = reused_cluster({"synchronous_standby_names": "nobody", "synchronous_commit": "on"})
     marks: list[StatementMark] = []
@@ -263,7 +263,7 @@ def test_a_transaction_of_another_timeline_or_of_the_future_is_unknown(cluster: 
         assert told.state == "unknown" and "timeline" in told.text
 
 
-def test_what_ran_outside_a_transaction_is_told_by_its_backend(cluster: Cluster) -> None:
+def test_the_outcome_outside_a_transaction_is_resolved_by_its_backend(cluster: Cluster) -> None:
     marks: list[StatementMark] = []
     with acting(cluster) as straight:
         with acting(cluster, marks=marks) as link:
@@ -304,7 +304,7 @@ def test_a_copy_of_the_cluster_is_refused_though_it_has_the_same_system_identifi
         copy.close()
 
 
-def test_a_standby_promoted_in_mid_run_is_refused(fresh_cluster: FreshCluster) -> None:
+def test_a_standby_promoted_during_a_run_is_refused(fresh_cluster: FreshCluster) -> None:
     with copied_standby(fresh_cluster()) as standby, acting(standby) as link:
         link.execute_change("select pg_cancel_backend(0)")  # a standby can be acted on
         query(standby, "select pg_promote(true, 60)")
@@ -312,7 +312,9 @@ def test_a_standby_promoted_in_mid_run_is_refused(fresh_cluster: FreshCluster) -
             link.execute_change("create table public.acted ()")
 
 
-def test_a_server_restarted_in_mid_run_is_refused_until_the_restart_is_meant(reused_cluster: FreshCluster) -> None:
+def test_a_server_restarted_during_a_run_is_refused_until_the_restart_is_confirmed(
+    reused_cluster: FreshCluster,
+) -> None:
     cluster = reused_cluster()
     with acting(cluster) as link:
         cluster.restart()

@@ -93,9 +93,7 @@ def link(ready: Cluster) -> Iterator[ActingConnection]:
         link.execute_change(f"drop database if exists {quoted(NEW)}", transaction=False)
 
 
-def test_it_is_like_the_other_one_in_everything_a_dump_of_its_contents_does_not_hold(
-    ready: Cluster, link: ActingConnection
-) -> None:
+def test_it_matches_the_original_in_everything_a_dump_does_not_contain(ready: Cluster, link: ActingConnection) -> None:
     link.execute_change(f"alter database {quoted(OLD)} is_template false")
     action_preview, done = perform(MAKE, link, database=NEW, like=OLD)
     assert done.state == "ok", done.text
@@ -109,7 +107,7 @@ def test_it_is_like_the_other_one_in_everything_a_dump_of_its_contents_does_not_
     assert settled(MAKE, link, action_preview, database=NEW, like=OLD).state == "ok"
 
 
-def test_closed_it_lets_superusers_alone_in_until_it_is_opened(ready: Cluster, link: ActingConnection) -> None:
+def test_a_closed_database_admits_only_superusers_until_it_is_opened(ready: Cluster, link: ActingConnection) -> None:
     _, done = perform(MAKE, link, database=NEW, like=OLD, closed=True)
     assert done.state == "ok", done.text
     with pytest.raises(psycopg.OperationalError, match="too many connections"):
@@ -119,7 +117,7 @@ def test_closed_it_lets_superusers_alone_in_until_it_is_opened(ready: Cluster, l
     assert action_preview.exact.endswith("CONNECTION LIMIT 7") and action_preview.count == 1 and done.state == "ok"
 
 
-def test_stopped_in_the_middle_it_goes_on_from_what_is_there(link: ActingConnection, ready: Cluster) -> None:
+def test_after_a_stop_it_continues_from_what_exists(link: ActingConnection, ready: Cluster) -> None:
     asked = parse_settings(MAKE.name, {"database": NEW, "like": OLD})
     action_preview = MAKE.preview(asked, ActionContext(connection=link))
     done = MAKE.act(asked, action_preview, ActionContext(connection=link), PlainControl(stop=lambda: True))
@@ -131,7 +129,7 @@ def test_stopped_in_the_middle_it_goes_on_from_what_is_there(link: ActingConnect
     assert looks(ready, NEW) == looks(ready, OLD)
 
 
-def test_its_undo_drops_what_was_made_and_no_other_of_that_name(link: ActingConnection, ready: Cluster) -> None:
+def test_its_undo_drops_the_created_database_and_no_other_of_that_name(link: ActingConnection, ready: Cluster) -> None:
     _, done = perform(MAKE, link, database=NEW, like=OLD)
     link.execute_change(f"alter database {quoted(NEW)} rename to elsewhere")
     link.execute_change(f"create database {quoted(NEW)}", transaction=False)
@@ -142,7 +140,7 @@ def test_its_undo_drops_what_was_made_and_no_other_of_that_name(link: ActingConn
     assert query(ready, "select count(*) from pg_database where datname ~ 'new'") == "0"
 
 
-def test_what_cannot_be_changed_any_more_is_refused(link: ActingConnection, ready: Cluster) -> None:
+def test_what_can_no_longer_be_changed_is_refused(link: ActingConnection, ready: Cluster) -> None:
     link.execute_change(f"create database {quoted(NEW)} template template0 encoding 'UTF8'", transaction=False)
     told = look(MAKE, link, database=NEW, like=OLD).refusal
     assert told is not None and "encoding, tablespace cannot be changed" in told, told
@@ -150,7 +148,7 @@ def test_what_cannot_be_changed_any_more_is_refused(link: ActingConnection, read
     assert "database gone, to copy" in str(look(MAKE, link, database="x", like="gone").refusal)
 
 
-def test_a_role_that_may_not_make_databases_is_refused_and_one_that_may_gets_its_own(ready: Cluster) -> None:
+def test_a_role_without_createdb_is_refused_and_one_with_it_creates_its_own(ready: Cluster) -> None:
     with acting(ready, user="plain") as link:
         assert "may not create databases" in str(look(MAKE, link, database=NEW).refusal)
     with acting(ready, user="makes") as link:
@@ -169,13 +167,13 @@ def test_a_role_that_may_not_make_databases_is_refused_and_one_that_may_gets_its
         assert told.state == "failed" and "CREATE DATABASE" in told.text, told.text
 
 
-def test_on_a_standby_nothing_is_made() -> None:
+def test_on_a_standby_nothing_is_created() -> None:
     primary = Cluster(binaries_of(None), durable=False)
     with primary, copied_standby(primary) as standby, acting(standby) as link:
         assert "standby" in str(look(MAKE, link, database=NEW).refusal)
 
 
-def test_locale_and_provider_are_those_of_the_other_one_on_each_version(server: Cluster) -> None:
+def test_locale_and_provider_match_the_original_on_each_version(server: Cluster) -> None:
     """ICU from 15 on with its rules from 16 on, builtin from 17 on; where the build has them."""
     ways = ["locale 'C'"]
     if server.binaries.major >= 15:

@@ -297,25 +297,25 @@ TABLE_OF_ACTS = (
 )  # fmt: skip
 
 
-def test_every_act_has_its_row() -> None:
+def test_every_action_has_its_row() -> None:
     of_one_server = [name for name in ACTIONS if not ACTIONS[name].acts_on_cluster]  # the others: tests/cluster
     assert [row.act for row in TABLE_OF_ACTS] == sorted(of_one_server)
 
 
 @pytest.mark.parametrize("row", TABLE_OF_ACTS, ids=lambda row: row.act)
-def test_it_refuses_where_its_precondition_is_false(row: Row, scene: Scene) -> None:
+def test_it_refuses_when_its_precondition_is_false(row: Row, scene: Scene) -> None:
     action_preview = row.refused(scene)
     assert action_preview.refusal is not None and row.says in action_preview.refusal, action_preview
 
 
 @pytest.mark.parametrize("row", TABLE_OF_ACTS, ids=lambda row: row.act)
-def test_it_does_its_work_for_a_modest_role_among_odd_names(row: Row, scene: Scene) -> None:
+def test_it_works_for_a_role_with_few_rights_and_odd_names(row: Row, scene: Scene) -> None:
     came = row.does(scene)
     assert came.state == "ok", came.text
 
 
 @pytest.mark.parametrize("row", TABLE_OF_ACTS, ids=lambda row: row.act)
-def test_on_a_standby_it_does_its_work_or_refuses(row: Row, scene: Scene) -> None:
+def test_on_a_standby_it_works_or_refuses(row: Row, scene: Scene) -> None:
     if isinstance(row.on_a_standby, str):
         assert not ACTIONS[row.act].needs_server, row.on_a_standby
         return
@@ -326,7 +326,7 @@ def test_on_a_standby_it_does_its_work_or_refuses(row: Row, scene: Scene) -> Non
         assert came.refusal is not None and row.standby_says in came.refusal, came
 
 
-def test_time_limits_are_those_of_the_act_and_not_those_of_the_role(scene: Scene) -> None:
+def test_timeouts_are_those_of_the_action_and_not_those_of_the_role(scene: Scene) -> None:
     limits = "select current_setting('statement_timeout') as statement, current_setting('lock_timeout') as lock"
     with acting(scene.primary, user=ROLE, dbname=DATABASE) as link:
         assert isinstance(link, ActingConnection)

@@ -71,7 +71,7 @@ def one(cluster: Cluster, tmp_path: Path) -> Iterator[Books]:
 
 
 @pytest.mark.pg(14, 16, 18)
-def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: Books, server: Cluster) -> None:
+def test_several_are_set_with_one_reload_saved_as_pending_and_reverted(books: Books, server: Cluster) -> None:
     query(server, "alter system set max_wal_size = '1500MB'")
     done = books.perform("set-parameters", **TUNED)
     assert done.state == "ok", done.text
@@ -92,7 +92,7 @@ def test_several_are_set_with_one_reload_owed_and_put_back_as_they_were(books: B
     assert books.later.look("put-back").done, "nothing is left to do"
 
 
-def test_no_debt_on_the_disk_means_that_nothing_is_set(one: Books, cluster: Cluster) -> None:
+def test_without_a_saved_pending_revert_nothing_is_set(one: Books, cluster: Cluster) -> None:
     asked = parse_settings("set-parameters", {"settings": {"work_mem": "77MB"}, "temporary": True})
     action_preview = ACTIONS["set-parameters"].preview(asked, one.world)
     one.directory.write_text("in the way")
@@ -102,7 +102,7 @@ def test_no_debt_on_the_disk_means_that_nothing_is_set(one: Books, cluster: Clus
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_killed_anywhere_between_what_is_owed_is_put_back(one: Books, cluster: Cluster, after: int) -> None:
+def test_killed_at_any_point_the_pending_reverts_are_reverted(one: Books, cluster: Cluster, after: int) -> None:
     """After the first ALTER SYSTEM, the second, the reload; before anybody has written what came of it."""
     command = [sys.executable, "-c", KILLED, cluster.dsn(), str(one.directory), str(after)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."})
@@ -115,7 +115,7 @@ def test_killed_anywhere_between_what_is_owed_is_put_back(one: Books, cluster: C
     assert query(cluster, "show maintenance_work_mem") == "64MB"
 
 
-def test_what_was_put_back_in_the_file_and_not_read_is_read(one: Books, cluster: Cluster) -> None:
+def test_a_value_reverted_in_the_file_but_not_reloaded_is_reloaded(one: Books, cluster: Cluster) -> None:
     """Killed between ALTER SYSTEM RESET and the reload."""
     one.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
     query(cluster, "alter system reset maintenance_work_mem")
@@ -124,7 +124,7 @@ def test_what_was_put_back_in_the_file_and_not_read_is_read(one: Books, cluster:
     assert query(cluster, "show maintenance_work_mem") == "64MB" and one.reverts == []
 
 
-def test_what_somebody_changed_since_is_left_to_a_person(one: Books, cluster: Cluster) -> None:
+def test_a_value_another_user_changed_since_is_left_to_the_operator(one: Books, cluster: Cluster) -> None:
     one.perform("set-parameters", settings={"maintenance_work_mem": "77MB", "work_mem": "9MB"}, temporary=True)
     query(cluster, "alter system set work_mem = '11MB'")
     done = one.later.perform("put-back")
@@ -135,7 +135,7 @@ def test_what_somebody_changed_since_is_left_to_a_person(one: Books, cluster: Cl
     assert done.state == "ok" and in_file(cluster) == "work_mem=11MB" and one.reverts == []
 
 
-def test_another_run_does_not_set_over_what_is_owed(one: Books) -> None:
+def test_another_run_does_not_overwrite_a_pending_revert(one: Books) -> None:
     one.perform("set-parameters", parameter="work_mem", value="9MB", temporary=True)
     refusal = one.later.look("set-parameters", parameter="work_mem", value="10MB", temporary=True).refusal
     assert refusal is not None and RUN in refusal
@@ -147,13 +147,13 @@ def test_another_run_does_not_set_over_what_is_owed(one: Books) -> None:
     assert one.reverts == []
 
 
-def test_an_undo_strikes_out_what_it_has_put_back(one: Books, cluster: Cluster) -> None:
+def test_an_undo_removes_the_pending_reverts_it_reverted(one: Books, cluster: Cluster) -> None:
     done = one.perform("set-parameters", **TUNED)
     assert one.undo("set-parameters", done, **TUNED).state == "ok"
     assert one.reverts == [] and in_file(cluster) == ""
 
 
-def test_a_value_the_server_refuses_leaves_those_after_it_and_owes_only_what_is_set(
+def test_a_value_the_server_rejects_skips_later_ones_and_only_set_values_are_pending(
     one: Books, cluster: Cluster
 ) -> None:
     asked = {"settings": {"maintenance_work_mem": "77MB", "work_mem": "much", "max_wal_size": "2GB"}, "temporary": True}
@@ -169,7 +169,9 @@ def test_a_value_the_server_refuses_leaves_those_after_it_and_owes_only_what_is_
     "place",
     [{"scope": "database", "database": "briefly"}, {"scope": "role", "role": "briefly"}],
 )  # fmt: skip
-def test_databases_and_roles_that_are_gone_owe_nothing(one: Books, cluster: Cluster, place: dict[str, str]) -> None:
+def test_dropped_databases_and_roles_have_no_pending_reverts(
+    one: Books, cluster: Cluster, place: dict[str, str]
+) -> None:
     kind = place["scope"]
     query(cluster, f"create {kind} briefly")
     try:
@@ -185,7 +187,7 @@ def test_databases_and_roles_that_are_gone_owe_nothing(one: Books, cluster: Clus
     assert done.state == "ok" and "no longer exists" in done.text and one.reverts == []
 
 
-def test_what_counts_after_a_restart_is_owed_until_then(one: Books, cluster: Cluster) -> None:
+def test_what_takes_effect_after_a_restart_stays_pending_until_then(one: Books, cluster: Cluster) -> None:
     done = one.perform(
         "set-parameters", settings={"max_connections": 42, "work_mem": "9MB"}, temporary=True, restart=True
     )
@@ -207,7 +209,7 @@ def test_what_counts_after_a_restart_is_owed_until_then(one: Books, cluster: Clu
         ({"settings": {"full_page_writes": "off", "work_mem": "1MB"}}, "only be set temporarily"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_or_taken_back_is_refused(one: Books, settings: dict[str, Any], said: str) -> None:
+def test_an_invalid_or_irreversible_setting_is_refused(one: Books, settings: dict[str, Any], said: str) -> None:
     refusal = one.look("set-parameters", **settings).refusal
     assert refusal is not None and said in refusal
 
@@ -217,7 +219,7 @@ select not exists (select from pg_stat_activity where datname = 'theirs' and app
 """
 
 
-def test_durability_is_not_taken_from_others(one: Books, cluster: Cluster) -> None:
+def test_durability_of_other_databases_is_not_disabled(one: Books, cluster: Cluster) -> None:
     asked = {"settings": {"full_page_writes": False}, "temporary": True, "for_database": "mine"}
     assert one.look("set-parameters", **asked).destructive
     query(cluster, "create database theirs")
@@ -233,7 +235,7 @@ def test_durability_is_not_taken_from_others(one: Books, cluster: Cluster) -> No
         query(cluster, "drop database theirs")
 
 
-def test_wal_level_comes_last_and_goes_back_first(one: Books) -> None:
+def test_wal_level_is_set_last_and_reverted_first(one: Books) -> None:
     asked = {"settings": {"wal_level": "minimal", "max_wal_senders": 0}, "restart": True, "temporary": True}
     action_preview = one.look("set-parameters", **asked)
     assert action_preview.refusal is None and "take a new one afterwards" in action_preview.text, action_preview.refusal

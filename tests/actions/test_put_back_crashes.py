@@ -38,7 +38,7 @@ def unsafe(cluster: Cluster, directory: Path) -> None:
     ("end", "said"),
     [("fast", ""), ("kill", "cannot be trusted, restore it from a backup")],
 )
-def test_it_is_told_how_the_server_went_down_while_fsync_was_off(
+def test_it_reports_how_the_server_shut_down_while_fsync_was_off(
     durable: Cluster, tmp_path: Path, end: str, said: str
 ) -> None:
     unsafe(durable, tmp_path / "reverts")
@@ -58,7 +58,9 @@ def test_it_is_told_how_the_server_went_down_while_fsync_was_off(
     assert query(durable, "show fsync") + query(durable, "show full_page_writes") == "onon"
 
 
-def test_what_was_begun_anew_with_it_is_owed_until_it_was_begun_anew_without(durable: Cluster, tmp_path: Path) -> None:
+def test_a_value_active_after_a_restart_stays_pending_until_a_restart_without_it(
+    durable: Cluster, tmp_path: Path
+) -> None:
     with acting(durable) as link:
         assert Books(link, tmp_path / "reverts").perform("set-parameters", **RESTART).state == "ok"
     durable.restart()

@@ -74,7 +74,7 @@ def test_a_host_that_reclaims_nothing_fails_the_first_check(running: RunningAgen
     assert not any(asked.kind == "type" for asked in operator.asked)
 
 
-def test_what_the_kernel_counted_is_shown_and_nothing_need_be_done(running: RunningAgent) -> None:
+def test_the_kernel_counters_are_shown_and_no_change_is_needed(running: RunningAgent) -> None:
     operator = Operator.of(running)
     operator.begin(TEXT)
     view = operator.walk(Choosing(what_does_the_kernel_count="other"))
@@ -83,7 +83,7 @@ def test_what_the_kernel_counted_is_shown_and_nothing_need_be_done(running: Runn
 
 
 @pytest.mark.alone
-def test_the_cache_is_dropped_after_the_servers_name_is_typed(running: RunningAgent) -> None:
+def test_the_cache_is_dropped_after_the_server_name_is_typed(running: RunningAgent) -> None:
     if not os.access("/proc/sys/vm/drop_caches", os.W_OK):
         pytest.skip("this kernel lets nobody drop its caches here")
     operator = Operator.of(running)
@@ -98,7 +98,7 @@ def test_the_cache_is_dropped_after_the_servers_name_is_typed(running: RunningAg
     assert ended(operator)
 
 
-def test_a_counted_cause_is_cured_before_anything_is_dropped_and_the_undo_puts_back_what_was_there(
+def test_a_counted_cause_is_fixed_before_anything_is_dropped_and_undo_restores_the_old_value(
     running: RunningAgent,
 ) -> None:
     if not os.access(BOOST, os.W_OK):
@@ -120,7 +120,7 @@ def test_a_counted_cause_is_cured_before_anything_is_dropped_and_the_undo_puts_b
         BOOST.write_text(was)
 
 
-def test_what_is_over_is_watched_and_nothing_is_dropped_or_set(running: RunningAgent) -> None:
+def test_a_past_stall_is_watched_and_nothing_is_dropped_or_set(running: RunningAgent) -> None:
     operator = Operator.of(running)
     operator.begin(TEXT)
     until_it_waits(operator, Choosing(what_does_the_kernel_count="over"), "does-it-recur")
@@ -129,14 +129,14 @@ def test_what_is_over_is_watched_and_nothing_is_dropped_or_set(running: RunningA
     operator.walk({"undo": "none", "*": "abort"})
 
 
-def test_a_cure_is_watched_for_longer_than_it_takes_to_come_back() -> None:
+def test_a_fix_is_watched_for_longer_than_the_recurrence_interval() -> None:
     plan = compile_text(TEXT, "cache-drop.md")
     waits = bind_inputs(plan, typed(plan, {"every": "40m"})).step("does-it-recur").blocks
     held = [one.settings["hold_for_s"] for one in waits if one.kind == "wait"]
     assert sum(held) >= 1.5 * 40 * 60
 
 
-def test_the_limit_the_server_runs_under_is_shown_with_how_often_it_refused(cluster: Cluster) -> None:
+def test_the_memory_limit_of_the_server_is_shown_with_how_often_it_was_hit(cluster: Cluster) -> None:
     _, block = compile_text(TEXT, "cache-drop.md").block("raise-the-limit/run")
 
     def shown() -> str:

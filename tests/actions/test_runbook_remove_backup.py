@@ -50,7 +50,7 @@ def walked(running: RunningAgent, path: Path, says: Says = WILLING) -> Operator:
     return operator
 
 
-def test_the_file_is_gone_at_the_end_and_nothing_beside_it(running: RunningAgent, tmp_path: Path) -> None:
+def test_the_file_is_gone_at_the_end_and_no_other_file_is_left(running: RunningAgent, tmp_path: Path) -> None:
     path, other = big_file(tmp_path, 24), big_file(tmp_path, 1, "newest.dump")
     operator = walked(running, path)
     assert operator.view is not None
@@ -80,7 +80,7 @@ def test_a_servers_own_file_is_refused_and_stays(running: RunningAgent, cluster:
         path.unlink()
 
 
-def test_before_the_cut_the_name_is_given_back(running: RunningAgent, tmp_path: Path) -> None:
+def test_before_the_first_cut_the_file_gets_its_name_back(running: RunningAgent, tmp_path: Path) -> None:
     path = big_file(tmp_path, 8)
     operator = walked(running, path, declining_the_cut)
     assert operator.view is not None
@@ -89,7 +89,7 @@ def test_before_the_cut_the_name_is_given_back(running: RunningAgent, tmp_path: 
     assert not path.with_name(path.name + SUFFIX).exists()
 
 
-def test_a_run_killed_in_the_middle_of_the_cut_goes_on_with_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_run_killed_while_cutting_resumes_the_cut(cluster: Cluster, tmp_path: Path) -> None:
     """Nobody is there to decide about a failure: it is confirmed as at first, and the rest goes."""
     require_root()
     path, place = big_file(tmp_path, 96), tmp_path / "agent"
@@ -122,7 +122,7 @@ def killed_when_less(asked: Question, running: RunningAgent, rest: Path) -> str 
     return WILLING(asked)
 
 
-def test_what_an_earlier_run_left_is_gone_on_with(running: RunningAgent, tmp_path: Path) -> None:
+def test_a_deletion_an_earlier_run_left_is_resumed(running: RunningAgent, tmp_path: Path) -> None:
     path = big_file(tmp_path, 8)
     path.rename(path.with_name(path.name + SUFFIX))
     operator = walked(running, path)

@@ -39,7 +39,7 @@ def in_file(link: ActingConnection, name: str) -> list[str]:
     return [row["setting"] for row in link.rows(sql, {"name": name})]
 
 
-def test_what_was_not_set_is_not_set_again_after_the_undo(link: ActingConnection) -> None:
+def test_a_value_not_set_before_is_removed_by_the_undo(link: ActingConnection) -> None:
     wanted: dict[str, Any] = {"parameter": "work_mem", "value": "17MB"}
     action_preview, done = perform(SET, link, **wanted)
     assert action_preview.exact == "ALTER SYSTEM SET \"work_mem\" = '17MB'; SELECT pg_reload_conf()"
@@ -51,7 +51,7 @@ def test_what_was_not_set_is_not_set_again_after_the_undo(link: ActingConnection
     assert in_file(link, "work_mem") == [] and link.rows("show work_mem") != [{"work_mem": "17MB"}]
 
 
-def test_what_was_set_before_is_restored_as_it_was_written(one: ActingConnection) -> None:
+def test_an_old_value_is_restored_as_it_was_written(one: ActingConnection) -> None:
     perform(SET, one, parameter="log_line_prefix", value="%m it's \\ '%p' ")
     assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
     action_preview, done = perform(SET, one, parameter="log_line_prefix", value="%t ")
@@ -60,7 +60,7 @@ def test_what_was_set_before_is_restored_as_it_was_written(one: ActingConnection
     assert in_file(one, "log_line_prefix") == ["%m it's \\ '%p' "]
 
 
-def test_a_reset_takes_it_out_and_its_undo_puts_it_in(one: ActingConnection) -> None:
+def test_a_reset_removes_it_and_its_undo_restores_it(one: ActingConnection) -> None:
     perform(SET, one, parameter="work_mem", value="17MB")
     _, done = perform(SET, one, parameter="work_mem", reset=True)
     assert done.state == "ok" and in_file(one, "work_mem") == []
@@ -77,7 +77,7 @@ def test_a_list_of_names_stays_a_list(one: ActingConnection) -> None:
     assert refused.refusal is not None and "empty" in refused.refusal
 
 
-def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: ActingConnection) -> None:
+def test_a_parameter_that_needs_a_restart_is_refused_unless_requested(one: ActingConnection) -> None:
     refused = look(SET, one, parameter="max_connections", value=42)
     assert refused.refusal is not None and "after a restart" in refused.refusal
     _, done = perform(SET, one, parameter="max_connections", value=42, restart=True)
@@ -103,14 +103,14 @@ def test_a_parameter_that_needs_a_restart_is_refused_unless_asked_for(one: Actin
         ({"parameter": "ssl_passphrase_command", "value": "echo s3cret"}, "contains a secret"),
     ],
 )
-def test_what_cannot_be_meant_or_taken_back_is_refused(
+def test_an_invalid_or_irreversible_setting_is_refused(
     one: ActingConnection, settings: dict[str, object], said: str
 ) -> None:
     refusal = look(SET, one, **settings).refusal
     assert refusal is not None and said in refusal
 
 
-def test_a_value_the_server_does_not_take_changes_nothing(one: ActingConnection) -> None:
+def test_a_value_the_server_does_not_accept_changes_nothing(one: ActingConnection) -> None:
     asked = parse_settings("set-parameters", {"parameter": "work_mem", "value": "much"})
     action_preview = SET.preview(asked, ActionContext(connection=one))
     done = SET.act(asked, action_preview, ActionContext(connection=one), PlainControl())
@@ -118,7 +118,7 @@ def test_a_value_the_server_does_not_take_changes_nothing(one: ActingConnection)
     assert SET.settle(asked, action_preview, ActionContext(connection=one)).state == "failed"
 
 
-def test_an_undo_leaves_alone_what_somebody_has_changed_since(one: ActingConnection) -> None:
+def test_an_undo_leaves_a_value_another_user_has_changed_since(one: ActingConnection) -> None:
     _, done = perform(SET, one, parameter="work_mem", value="17MB")
     one.execute_change("alter system set work_mem = '19MB'", transaction=False)
     undo = undone(SET, one, done, parameter="work_mem", value="17MB")
@@ -126,7 +126,7 @@ def test_an_undo_leaves_alone_what_somebody_has_changed_since(one: ActingConnect
     assert in_file(one, "work_mem") == ["19MB"]
 
 
-def test_what_was_written_and_not_reloaded_is_not_called_done(one: ActingConnection) -> None:
+def test_a_value_written_and_not_reloaded_is_not_reported_as_done(one: ActingConnection) -> None:
     asked: dict[str, Any] = {"parameter": "log_min_duration_statement", "value": "1h"}
     action_preview = look(SET, one, **asked)
     assert settled(SET, one, action_preview, **asked).state == "failed", "nothing was written"
@@ -137,7 +137,9 @@ def test_what_was_written_and_not_reloaded_is_not_called_done(one: ActingConnect
     [{"scope": "database", "database": "postgres"}, {"scope": "role", "role": "clerk"},
      {"scope": "role", "role": "clerk", "database": "postgres"}],
 )  # fmt: skip
-def test_databases_and_roles_have_their_own(one: ActingConnection, cluster: Cluster, place: dict[str, str]) -> None:
+def test_databases_and_roles_have_their_own_settings(
+    one: ActingConnection, cluster: Cluster, place: dict[str, str]
+) -> None:
     one.execute_change("create role clerk login")
     try:
         asked: dict[str, Any] = {"parameter": "statement_timeout", "value": "61s", **place}
@@ -154,7 +156,7 @@ def test_databases_and_roles_have_their_own(one: ActingConnection, cluster: Clus
         one.execute_change("drop role clerk")
 
 
-def test_the_statements_of_a_run_have_theirs(one: ActingConnection, cluster: Cluster) -> None:
+def test_the_statements_of_a_run_have_their_own_settings(one: ActingConnection, cluster: Cluster) -> None:
     asked: dict[str, Any] = {"parameter": "maintenance_work_mem", "value": "77MB", "scope": "session"}
     _, done = perform(SET, one, **asked)
     assert done.state == "ok" and one.rows("show maintenance_work_mem") == [{"maintenance_work_mem": "77MB"}]
@@ -163,7 +165,7 @@ def test_the_statements_of_a_run_have_theirs(one: ActingConnection, cluster: Clu
     assert one.rows("show maintenance_work_mem") != [{"maintenance_work_mem": "77MB"}]
 
 
-def test_a_role_that_could_not_put_it_back_is_refused(one: ActingConnection, cluster: Cluster) -> None:
+def test_a_role_that_could_not_revert_it_is_refused(one: ActingConnection, cluster: Cluster) -> None:
     one.execute_change("create role modest login")
     try:
         with acting(cluster, user="modest") as modest:
@@ -174,7 +176,7 @@ def test_a_role_that_could_not_put_it_back_is_refused(one: ActingConnection, clu
 
 
 @pytest.mark.pg(15, 18)
-def test_the_rights_that_are_documented_are_enough(link: ActingConnection, server: Cluster) -> None:
+def test_the_documented_rights_are_enough(link: ActingConnection, server: Cluster) -> None:
     link.execute_change("create role granted login")
     for grant in (
         "grant alter system on parameter work_mem to granted",

@@ -34,7 +34,7 @@ def trash(path: Path) -> Path:
     return path.with_name(path.name + SUFFIX)
 
 
-def test_the_file_is_gone_and_nothing_is_left_beside_it(world: ActionContext, tmp_path: Path) -> None:
+def test_the_file_is_gone_and_no_other_file_is_left(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     action_preview, done = performed(path, world)
     assert done.state == "ok", done.text
@@ -42,7 +42,7 @@ def test_the_file_is_gone_and_nothing_is_left_beside_it(world: ActionContext, tm
     assert sorted(place.name for place in tmp_path.iterdir()) == ["proc"]
 
 
-def test_what_will_be_done_is_said_with_path_and_size(world: ActionContext, tmp_path: Path) -> None:
+def test_the_preview_names_path_and_size(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     action_preview = ACTION.preview(settings(path), world)
     assert action_preview.exact == (
@@ -53,7 +53,7 @@ def test_what_will_be_done_is_said_with_path_and_size(world: ActionContext, tmp_
     assert path.exists()
 
 
-def test_looking_changes_nothing(world: ActionContext, tmp_path: Path) -> None:
+def test_a_preview_changes_nothing(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
     before = path.stat()
     ACTION.preview(settings(path), world)
@@ -61,13 +61,13 @@ def test_looking_changes_nothing(world: ActionContext, tmp_path: Path) -> None:
     assert path.stat().st_ino == before.st_ino
 
 
-def test_it_is_cut_in_steps_no_larger_than_asked(world: ActionContext, tmp_path: Path) -> None:
+def test_the_file_is_cut_in_steps_no_larger_than_requested(world: ActionContext, tmp_path: Path) -> None:
     _, done = performed(big_file(tmp_path), world, **SMALL)
     assert done.values["largest_step_bytes"] <= 2 * MIB
     assert done.values["cuts"] >= 20
 
 
-def test_a_stop_leaves_what_is_not_cut_and_the_next_time_goes_on(world: ActionContext, tmp_path: Path) -> None:
+def test_a_stop_keeps_the_rest_and_the_next_call_continues(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     _, done = performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
     assert done.state == "stopped"
@@ -80,7 +80,7 @@ def test_a_stop_leaves_what_is_not_cut_and_the_next_time_goes_on(world: ActionCo
     assert not trash(path).exists()
 
 
-def test_it_goes_on_by_the_name_of_what_is_left_too(world: ActionContext, tmp_path: Path) -> None:
+def test_it_also_continues_by_the_name_of_the_rest(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
     _, done = performed(trash(path), world)
@@ -88,7 +88,7 @@ def test_it_goes_on_by_the_name_of_what_is_left_too(world: ActionContext, tmp_pa
     assert not trash(path).exists()
 
 
-def test_before_the_first_cut_it_can_have_its_name_back(world: ActionContext, tmp_path: Path) -> None:
+def test_before_the_first_cut_the_rename_can_be_reverted(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     content = path.read_bytes()
     _, done = performed(path, world, Told(stop=lambda: True))
@@ -100,7 +100,7 @@ def test_before_the_first_cut_it_can_have_its_name_back(world: ActionContext, tm
     assert not trash(path).exists()
 
 
-def test_setting_aside_is_a_step_of_its_own_that_can_be_taken_back(world: ActionContext, tmp_path: Path) -> None:
+def test_the_rename_is_a_step_of_its_own_that_can_be_reverted(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     _, done = performed(path, world, stage="aside")
     assert done.state == "ok"
@@ -111,7 +111,7 @@ def test_setting_aside_is_a_step_of_its_own_that_can_be_taken_back(world: Action
     assert path.exists()
 
 
-def test_after_the_first_cut_nothing_is_put_back(world: ActionContext, tmp_path: Path) -> None:
+def test_after_the_first_cut_nothing_is_reverted(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     _, aside = performed(path, world, stage="aside")
     performed(path, world, Told(stop=shorter(path, 40)), **SMALL)
@@ -122,7 +122,7 @@ def test_after_the_first_cut_nothing_is_put_back(world: ActionContext, tmp_path:
     assert not path.exists()
 
 
-def test_a_new_file_of_that_name_is_not_written_over_by_the_undo(world: ActionContext, tmp_path: Path) -> None:
+def test_the_undo_does_not_overwrite_a_new_file_of_that_name(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
     _, aside = performed(path, world, stage="aside")
     path.write_text("the next backup")
@@ -131,14 +131,14 @@ def test_a_new_file_of_that_name_is_not_written_over_by_the_undo(world: ActionCo
     assert path.read_text() == "the next backup"
 
 
-def test_a_pause_is_told_and_waited_for(world: ActionContext, tmp_path: Path) -> None:
+def test_a_pause_is_reported_and_awaited(world: ActionContext, tmp_path: Path) -> None:
     control = Told(pauses=3)
     _, done = performed(big_file(tmp_path), world, control)
     assert done.state == "ok"
     assert sum("paused by the operator" in said for said in control.said) == 3
 
 
-def test_a_stop_file_stops_it(world: ActionContext, tmp_path: Path) -> None:
+def test_a_stop_file_stops_the_action(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     stop = tmp_path / f"{trash(path).name}.stop"
     stop.touch()
@@ -148,7 +148,7 @@ def test_a_stop_file_stops_it(world: ActionContext, tmp_path: Path) -> None:
     assert trash(path).stat().st_size == 40 * MIB
 
 
-def test_a_pause_file_holds_it_until_it_is_gone(world: ActionContext, tmp_path: Path) -> None:
+def test_a_pause_file_holds_the_action_until_it_is_removed(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     pause = tmp_path / f"{trash(path).name}.pause"
     pause.touch()
@@ -175,7 +175,7 @@ def test_another_file_under_its_name_is_not_touched(world: ActionContext, tmp_pa
     assert path.read_text() == "the next backup"
 
 
-def test_a_file_that_still_grows_is_not_touched(world: ActionContext, tmp_path: Path) -> None:
+def test_a_growing_file_is_not_touched(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 2)
     action_preview = ACTION.preview(settings(path), world)
     with path.open("ab") as file:
@@ -185,7 +185,7 @@ def test_a_file_that_still_grows_is_not_touched(world: ActionContext, tmp_path: 
     assert path.exists()
 
 
-def test_settling_tells_by_what_lies_there(world: ActionContext, tmp_path: Path) -> None:
+def test_an_unknown_outcome_is_resolved_by_the_files(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path)
     wanted, action_preview = settings(path), ACTION.preview(settings(path), world)
     assert ACTION.settle(wanted, action_preview, world).state == "failed"
@@ -200,7 +200,7 @@ def test_settling_tells_by_what_lies_there(world: ActionContext, tmp_path: Path)
     assert ACTION.settle(wanted, action_preview, world).state == "ok"
 
 
-def test_killed_in_the_middle_it_leaves_what_can_be_gone_on_with(world: ActionContext, tmp_path: Path) -> None:
+def test_killed_midway_it_leaves_a_file_that_can_be_resumed(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 200)
     script = f"""
 import threading
@@ -228,7 +228,7 @@ performed(path, ActionContext(proc={world.proc!r}), Held(pause=shorter(path, 200
     assert sorted(place.name for place in tmp_path.iterdir()) == ["proc"]
 
 
-def test_a_sparse_file_is_cut_where_it_has_data_and_jumped_over_where_not(world: ActionContext, tmp_path: Path) -> None:
+def test_a_sparse_file_is_cut_where_it_has_data_and_holes_are_skipped(world: ActionContext, tmp_path: Path) -> None:
     path = tmp_path / "sparse.dump"
     with path.open("wb") as file:
         file.write(os.urandom(4 * MIB))
@@ -243,7 +243,7 @@ def test_a_sparse_file_is_cut_where_it_has_data_and_jumped_over_where_not(world:
     assert not trash(path).exists()
 
 
-def test_an_empty_file_goes_too(world: ActionContext, tmp_path: Path) -> None:
+def test_an_empty_file_is_deleted_too(world: ActionContext, tmp_path: Path) -> None:
     path = tmp_path / "empty.dump"
     path.touch()
     _, done = performed(path, world)
@@ -261,7 +261,7 @@ def test_a_hole_is_cut_at_once_but_not_the_data_before_it() -> None:
     assert next_length(1000 * MIB, MIB, lambda at: False) == 0
 
 
-def test_trouble_of_others_is_waited_for_and_told(tmp_path: Path) -> None:
+def test_problems_of_other_sessions_are_awaited_and_reported(tmp_path: Path) -> None:
     control = Told()
     with big_file(tmp_path, 8).open("r+b") as file:
         progress = StepwiseTruncation(file.fileno(), Even(), control).run(Pace(0.9))
@@ -280,11 +280,11 @@ def test_pauses_double_while_commits_are_slow_and_halve_afterwards() -> None:
     assert pace == first
 
 
-def test_commits_that_others_slow_down_are_no_reason_to_wait_longer() -> None:
+def test_commits_that_others_slow_down_do_not_lengthen_the_pause() -> None:
     assert next_pace(Pace(0.06, 0.02, "a commit took long"), 0.15, "a commit", 0.1).pause_s < 0.02
 
 
-def test_slow_commits_of_the_database_slow_it_down(tmp_path: Path) -> None:
+def test_slow_commits_of_the_database_slow_the_deletion_down(tmp_path: Path) -> None:
     class Database(Even):
         def database_commit(self) -> float | None:
             self.asked += 1
@@ -297,6 +297,6 @@ def test_slow_commits_of_the_database_slow_it_down(tmp_path: Path) -> None:
     assert any("slowed down: the database's commit took 150 ms during a cut" in said for said in control.said)
 
 
-def test_settings_that_are_no_size_are_refused_before_anything(world: ActionContext, tmp_path: Path) -> None:
+def test_settings_that_are_not_a_size_are_refused_first(world: ActionContext, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a size"):
         ACTION.preview(settings(tmp_path / "x", step="much"), world)

@@ -25,39 +25,39 @@ def world(tmp_path: Path) -> ActionContext:
     return alone(tmp_path)
 
 
-def test_a_file_that_is_not_there(world: ActionContext, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(world: ActionContext, tmp_path: Path) -> None:
     assert refusal(tmp_path / "gone", world) == f"file {tmp_path}/gone does not exist"
 
 
-def test_a_name_that_depends_on_where_one_stands(world: ActionContext) -> None:
+def test_a_relative_path_is_refused(world: ActionContext) -> None:
     assert "is not an absolute path" in refusal(Path("oldest.dump"), world)
 
 
-def test_a_symbolic_link(world: ActionContext, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_refused(world: ActionContext, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(big_file(tmp_path, 1))
     assert refusal(link, world) == f"{link} is a symbolic link"
 
 
-def test_a_hard_link(world: ActionContext, tmp_path: Path) -> None:
+def test_a_hard_link_is_refused(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     os.link(path, tmp_path / "kept")
     assert "has 2 names (hard links)" in refusal(path, world)
 
 
-def test_a_directory_and_a_pipe(world: ActionContext, tmp_path: Path) -> None:
+def test_a_directory_and_a_pipe_are_refused(world: ActionContext, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "is not a regular file" in refusal(tmp_path, world)
     assert "is not a regular file" in refusal(tmp_path / "pipe", world)
 
 
-def test_one_beside_what_an_earlier_deletion_left(world: ActionContext, tmp_path: Path) -> None:
+def test_a_file_next_to_an_unfinished_deletion_is_refused(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     big_file(tmp_path, 1, path.name + SUFFIX)
     assert "both" in refusal(path, world)
 
 
-def test_one_somebody_has_open_is_named_with_its_process(tmp_path: Path) -> None:
+def test_an_open_file_is_refused_and_its_process_is_named(tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     script = "import sys; file = open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     with subprocess.Popen(
@@ -71,13 +71,13 @@ def test_one_somebody_has_open_is_named_with_its_process(tmp_path: Path) -> None
     assert f"(process {child.pid})" in told
 
 
-def test_one_that_is_open_where_proc_does_not_show_it(world: ActionContext, tmp_path: Path) -> None:
+def test_an_open_file_is_refused_where_proc_does_not_show_it(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     with path.open("rb"):
         assert "the kernel reports that it is open" in refusal(path, world)
 
 
-def test_one_that_is_mapped_though_closed(world: ActionContext, tmp_path: Path) -> None:
+def test_a_mapped_file_is_refused_even_if_closed(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -86,7 +86,7 @@ def test_one_that_is_mapped_though_closed(world: ActionContext, tmp_path: Path) 
     assert refusal(path, world) == ""
 
 
-def test_one_in_the_data_directory_of_a_running_server(cluster: Cluster) -> None:
+def test_a_file_in_the_data_directory_of_a_running_server_is_refused(cluster: Cluster) -> None:
     path = big_file(cluster.data_directory, 1)
     try:
         assert "is in the data directory of the server" in refusal(path, ActionContext())
@@ -95,7 +95,7 @@ def test_one_in_the_data_directory_of_a_running_server(cluster: Cluster) -> None
         path.unlink()
 
 
-def test_one_in_a_tablespace_of_a_running_server(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_file_in_a_tablespace_of_a_running_server_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     place = cluster.data_directory.parent / "space"
     place.mkdir()
     if os.geteuid() == 0:
@@ -111,7 +111,7 @@ def test_one_in_a_tablespace_of_a_running_server(cluster: Cluster, tmp_path: Pat
         place.rmdir()
 
 
-def test_one_under_another_name_of_a_servers_directory(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_file_under_another_path_of_a_server_directory_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     path = big_file(cluster.data_directory / "pg_wal", 1)
     (tmp_path / "elsewhere").symlink_to(cluster.data_directory / "pg_wal")
     try:
@@ -120,13 +120,13 @@ def test_one_under_another_name_of_a_servers_directory(cluster: Cluster, tmp_pat
         path.unlink()
 
 
-def test_a_data_directory_is_found_wherever_its_links_lead(cluster: Cluster) -> None:
+def test_a_data_directory_is_found_through_any_links(cluster: Cluster) -> None:
     places = candidate.find_server_directories().known
     status = cluster.data_directory.stat()
     assert "the data directory of the server" in places[status.st_dev, status.st_ino]
 
 
-def test_the_working_directory_of_a_server_program_is_its_data_directory_only_if_it_holds_one(tmp_path: Path) -> None:
+def test_a_server_programs_working_directory_is_its_data_directory_only_if_it_contains_one(tmp_path: Path) -> None:
     """A server that is starting runs where it was started, which may be `/`, for a moment."""
     program = tmp_path / "postgres"
     shutil.copy(require_tool("cat"), program)
@@ -137,7 +137,7 @@ def test_the_working_directory_of_a_server_program_is_its_data_directory_only_if
         assert "is in the data directory of the server" in refusal(path, ActionContext())
 
 
-def test_one_in_the_directory_of_a_stopped_server_unless_it_is_said_to_be_dead(
+def test_a_file_of_a_stopped_server_is_refused_unless_that_server_is_declared_dead(
     world: ActionContext, tmp_path: Path
 ) -> None:
     (tmp_path / "old" / "global").mkdir(parents=True)
@@ -148,7 +148,9 @@ def test_one_in_the_directory_of_a_stopped_server_unless_it_is_said_to_be_dead(
     assert refusal(path, world, stopped_cluster=True) == ""
 
 
-def test_one_in_a_tablespace_or_wal_directory_of_a_stopped_server(world: ActionContext, tmp_path: Path) -> None:
+def test_a_file_in_a_tablespace_or_wal_directory_of_a_stopped_server_is_refused(
+    world: ActionContext, tmp_path: Path
+) -> None:
     space = tmp_path / "space" / "PG_15_202209061" / "5"
     space.mkdir(parents=True)
     (tmp_path / "wal" / "archive_status").mkdir(parents=True)
@@ -157,7 +159,7 @@ def test_one_in_a_tablespace_or_wal_directory_of_a_stopped_server(world: ActionC
     assert f"the WAL directory {tmp_path}/wal" in refusal(segment, world)
 
 
-def test_one_on_a_file_system_of_the_network(world: ActionContext, tmp_path: Path) -> None:
+def test_a_file_on_a_network_file_system_is_refused(world: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     mount = f"90 1 0:50 / {tmp_path} rw - nfs4 filer:/backup rw\n"
     with Path(world.proc, "self", "mountinfo").open("a") as file:

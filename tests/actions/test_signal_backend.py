@@ -39,7 +39,7 @@ def there(link: ActingConnection, pid: int) -> bool:
     return bool(link.rows("select 1 as one from pg_stat_activity where pid = %(pid)s", {"pid": pid}))
 
 
-def test_sessions_are_ended_and_seen_to_be_gone_on_every_version(server: Cluster) -> None:
+def test_sessions_are_terminated_and_verified_to_be_gone_on_every_version(server: Cluster) -> None:
     with (
         acting(server) as link,
         session(server, name="one") as one,
@@ -61,9 +61,7 @@ def test_a_query_is_cancelled_and_its_session_stays(link: ActingConnection, clus
         assert there(link, pid)
 
 
-def test_the_whole_statement_of_a_session_is_shown_before_it_is_signalled(
-    link: ActingConnection, cluster: Cluster
-) -> None:
+def test_the_whole_statement_of_a_session_is_shown_before_the_signal(link: ActingConnection, cluster: Cluster) -> None:
     statement = f"select 1\n  as {'long_' * 12}, '{'x' * 500}' as last"
     with session(cluster) as one:
         one.execute(statement)
@@ -71,7 +69,7 @@ def test_the_whole_statement_of_a_session_is_shown_before_it_is_signalled(
     assert row["query"] == statement
 
 
-def test_literals_of_a_statement_that_is_shown_in_part_are_masked(link: ActingConnection, cluster: Cluster) -> None:
+def test_literals_of_a_partly_shown_statement_are_masked(link: ActingConnection, cluster: Cluster) -> None:
     """What makes one of them a secret stands behind the part that is shown where many sessions are named."""
     statement = f"select 's3cret' as a, '{'x' * 200}' as password"
     with session(cluster) as one:
@@ -83,7 +81,7 @@ def test_literals_of_a_statement_that_is_shown_in_part_are_masked(link: ActingCo
     assert shown[1].startswith("select '********' as a, ") and "s3cret" not in shown[1]
 
 
-def test_a_number_given_out_again_hits_nobody_else(link: ActingConnection, cluster: Cluster) -> None:
+def test_a_reused_pid_hits_no_other_process(link: ActingConnection, cluster: Cluster) -> None:
     with session(cluster) as later:
         pid = later.info.backend_pid
         rows = [{"pid": pid, "backend_start": "2026-11-20 14:53:07.123456+00"}]
@@ -97,7 +95,7 @@ def test_a_number_given_out_again_hits_nobody_else(link: ActingConnection, clust
         assert there(link, pid)
 
 
-def test_a_start_is_taken_as_text_and_as_microseconds(link: ActingConnection, cluster: Cluster) -> None:
+def test_a_start_time_is_accepted_as_text_and_as_microseconds(link: ActingConnection, cluster: Cluster) -> None:
     with session(cluster) as one:
         [row] = named(link, one.info.backend_pid)
         start = datetime.fromisoformat(str(row["backend_start"]))
@@ -122,7 +120,7 @@ def test_the_console_itself_and_background_processes_are_refused(link: ActingCon
     assert background.refusal is not None and "not a client session" in background.refusal
 
 
-def test_one_that_may_not_be_signalled_refuses_the_whole_set(link: ActingConnection, cluster: Cluster) -> None:
+def test_one_session_that_must_not_be_signalled_refuses_the_whole_set(link: ActingConnection, cluster: Cluster) -> None:
     with session(cluster) as one:
         action_preview = look(SIGNAL, link, verb="terminate", rows=named(link, one.info.backend_pid, link.mark.pid))
         assert action_preview.refusal is not None and action_preview.count == 1
@@ -134,7 +132,7 @@ def test_a_walsender_is_refused(link: ActingConnection, cluster: Cluster) -> Non
         assert action_preview.refusal is not None and "walsender" in action_preview.refusal
 
 
-def test_what_a_role_may_not_do_is_said_before_it_is_tried(link: ActingConnection, cluster: Cluster) -> None:
+def test_a_missing_right_is_reported_before_the_attempt(link: ActingConnection, cluster: Cluster) -> None:
     link.execute_change("create role modest login")
     link.execute_change("create role other login")
     try:
@@ -159,7 +157,7 @@ def test_what_a_role_may_not_do_is_said_before_it_is_tried(link: ActingConnectio
         link.execute_change("drop role other")
 
 
-def test_another_superusers_session_is_refused_unless_asked_for(link: ActingConnection, cluster: Cluster) -> None:
+def test_another_superusers_session_is_refused_unless_requested(link: ActingConnection, cluster: Cluster) -> None:
     link.execute_change("create role second superuser login")
     try:
         with session(cluster, user="second") as other:
@@ -172,13 +170,13 @@ def test_another_superusers_session_is_refused_unless_asked_for(link: ActingConn
         link.execute_change("drop role second")
 
 
-def test_cancelling_a_session_that_runs_nothing_is_refused(link: ActingConnection, cluster: Cluster) -> None:
+def test_cancelling_an_idle_session_is_refused(link: ActingConnection, cluster: Cluster) -> None:
     with idle_in_transaction(cluster) as pid:
         action_preview = look(SIGNAL, link, verb="cancel", rows=named(link, pid))
         assert action_preview.refusal is not None and "terminate the session instead" in action_preview.refusal
 
 
-def test_a_session_that_has_gone_on_since_is_left_alone(link: ActingConnection, cluster: Cluster) -> None:
+def test_a_session_that_has_moved_on_is_left_alone(link: ActingConnection, cluster: Cluster) -> None:
     """The list was of sessions idle in their transaction; one of them has done something meanwhile."""
     with closing(session(cluster)) as one, closing(session(cluster)) as other:
         for connection in (one, other):
@@ -209,7 +207,7 @@ def test_a_later_query_of_the_same_session_is_not_cancelled(link: ActingConnecti
         )
 
 
-def test_one_that_does_not_obey_is_said_to_be_there(link: ActingConnection, cluster: Cluster) -> None:
+def test_a_session_that_does_not_end_is_reported_as_still_there(link: ActingConnection, cluster: Cluster) -> None:
     """Nobody is signalled: what is looked for afterwards is there, as one that hangs in the kernel would be."""
     with session(cluster) as one:
         rows = named(link, one.info.backend_pid)

@@ -59,7 +59,7 @@ def slot(link: ActingConnection) -> Iterator[str]:
     link.execute_change("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
 
 
-def test_a_slot_is_shown_with_what_it_holds_and_dropped(link: ActingConnection, slot: str) -> None:
+def test_a_slot_is_shown_with_what_it_retains_and_dropped(link: ActingConnection, slot: str) -> None:
     action_preview, done = perform(DROP, link, slot=slot)
     assert f"{slot}, physical, not in use, retains" in action_preview.text and action_preview.values["slots"] == 1
     assert action_preview.exact == f"SELECT pg_drop_replication_slot('{slot}')"
@@ -69,7 +69,7 @@ def test_a_slot_is_shown_with_what_it_holds_and_dropped(link: ActingConnection, 
     assert look(DROP, link, slot=slot).done
 
 
-def test_several_slots_are_dropped_as_a_preview_named_them(link: ActingConnection, slot: str) -> None:
+def test_several_slots_are_dropped_as_the_preview_named_them(link: ActingConnection, slot: str) -> None:
     link.execute_change("select pg_create_logical_replication_slot('changes', 'test_decoding')")
     rows = [{"slot_name": slot, "retained": "1 GB"}, {"slot_name": "changes"}, {"slot_name": "gone_already"}]
     action_preview, done = perform(DROP, link, rows=rows)
@@ -80,7 +80,7 @@ def test_several_slots_are_dropped_as_a_preview_named_them(link: ActingConnectio
     assert done.state == "ok" and done.values["slots"] == 0, done.text
 
 
-def test_a_slot_in_use_is_left_alone_unless_asked_for(link: ActingConnection, ready: Cluster, slot: str) -> None:
+def test_a_slot_in_use_is_left_alone_unless_requested(link: ActingConnection, ready: Cluster, slot: str) -> None:
     with reading(ready, slot) as reader:
         action_preview = look(DROP, link, slot=slot)
         assert (
@@ -91,7 +91,7 @@ def test_a_slot_in_use_is_left_alone_unless_asked_for(link: ActingConnection, re
         assert done.state == "ok", done.text
 
 
-def test_a_slot_that_came_into_use_after_the_look_is_not_dropped(
+def test_a_slot_that_became_active_after_the_preview_is_not_dropped(
     link: ActingConnection, ready: Cluster, slot: str
 ) -> None:
     asked = parse_settings("drop-slot", {"slot": slot})
@@ -102,7 +102,7 @@ def test_a_slot_that_came_into_use_after_the_look_is_not_dropped(
         assert settled(DROP, link, action_preview, slot=slot).state == "failed"
 
 
-def test_a_role_without_the_right_is_told_so_and_nothing_is_dropped(
+def test_a_role_without_the_right_gets_that_error_and_nothing_is_dropped(
     link: ActingConnection, ready: Cluster, slot: str
 ) -> None:
     link.execute_change("create role watcher login in role pg_monitor")
@@ -115,7 +115,7 @@ def test_a_role_without_the_right_is_told_so_and_nothing_is_dropped(
         link.execute_change("drop role watcher")
 
 
-def test_on_a_standby_its_own_slot_is_dropped_and_the_copy_of_the_primarys_is_not(fresh_cluster: FreshCluster) -> None:
+def test_on_a_standby_its_own_slot_is_dropped_and_the_synchronized_copy_is_not(fresh_cluster: FreshCluster) -> None:
     primary = fresh_cluster({"wal_level": "logical"}, major=SYNCS)
     with copied_standby(primary) as standby:
         synchronized(primary, standby, "copied")
@@ -164,12 +164,12 @@ def test_a_prepared_transaction_is_rolled_back_in_its_own_database(link: ActingC
     assert look(ROLL_BACK, link, gid=forgotten).done
 
 
-def test_a_young_one_is_left_to_its_transaction_manager(link: ActingConnection, forgotten: str) -> None:
+def test_a_recent_transaction_is_left_to_its_transaction_manager(link: ActingConnection, forgotten: str) -> None:
     refusal = look(ROLL_BACK, link, gid=forgotten).refusal
     assert refusal is not None and "may be about to commit it" in refusal
 
 
-def test_who_only_belongs_to_its_owner_may_not_end_it(link: ActingConnection, ready: Cluster) -> None:
+def test_a_role_that_is_only_a_member_of_the_owner_may_not_end_it(link: ActingConnection, ready: Cluster) -> None:
     """The server wants the owner itself, or a superuser: membership is not enough."""
     query(ready, "create role app_owner login; create role deputy login in role app_owner")
     with psycopg.connect(ready.dsn(user="app_owner"), autocommit=True) as session:
@@ -186,7 +186,7 @@ def test_who_only_belongs_to_its_owner_may_not_end_it(link: ActingConnection, re
         query(ready, "drop role deputy; drop role app_owner")
 
 
-def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(
+def test_one_committed_by_another_session_is_not_reported_as_rolled_back(
     link: ActingConnection, ready: Cluster, forgotten: str
 ) -> None:
     action_preview = look(ROLL_BACK, link, gid=forgotten, min_age="0")
@@ -197,7 +197,7 @@ def test_one_that_was_committed_by_somebody_else_is_not_called_rolled_back(
     query(ready, "drop table left_behind", dbname="template1")
 
 
-def test_another_of_the_same_name_is_not_the_one_that_was_shown(
+def test_another_transaction_of_the_same_name_is_not_the_one_shown(
     link: ActingConnection, ready: Cluster, forgotten: str
 ) -> None:
     asked = parse_settings("rollback-prepared", {"gid": forgotten, "min_age": "0"})
@@ -208,7 +208,7 @@ def test_another_of_the_same_name_is_not_the_one_that_was_shown(
     assert done.state == "failed" and "no longer the transaction" in done.text
 
 
-def test_all_of_a_preview_are_rolled_back(link: ActingConnection, ready: Cluster, forgotten: str) -> None:
+def test_all_transactions_of_a_preview_are_rolled_back(link: ActingConnection, ready: Cluster, forgotten: str) -> None:
     prepare(ready, "second")
     rows: list[dict[str, object]] = [{"gid": forgotten, "owner": "postgres"}, {"gid": "second"}]
     action_preview, done = perform(ROLL_BACK, link, rows=rows, min_age="0")
@@ -216,7 +216,7 @@ def test_all_of_a_preview_are_rolled_back(link: ActingConnection, ready: Cluster
     assert done.state == "ok" and done.values["prepared"] == 0, done.text
 
 
-def test_the_rights_that_are_documented_are_enough(link: ActingConnection, ready: Cluster, slot: str) -> None:
+def test_the_documented_rights_are_enough(link: ActingConnection, ready: Cluster, slot: str) -> None:
     link.execute_change("create role keeper login replication")
     try:
         with acting(ready, user="keeper") as granted:

@@ -65,7 +65,7 @@ def test_a_whole_database_and_several_are_vacuumed(one: ActingConnection) -> Non
     assert settled(VACUUM, one, action_preview, rows=[{"datname": "postgres"}, {"datname": "template1"}]).state == "ok"
 
 
-def test_one_table_that_fails_does_not_end_the_rest(one: ActingConnection, cluster: Cluster) -> None:
+def test_a_table_that_fails_does_not_stop_the_others(one: ActingConnection, cluster: Cluster) -> None:
     one.execute_change("create table public.other as select n from generate_series(1, 10) as n")
     rows = [{"datname": "postgres", "table": name} for name in ("public.worn", "public.other", "public.gone")]
     try:
@@ -84,7 +84,7 @@ def test_one_table_that_fails_does_not_end_the_rest(one: ActingConnection, clust
         one.execute_change("create table public.worn ()")
 
 
-def test_many_are_told_in_one_sentence_and_every_statement_is_shown(one: ActingConnection) -> None:
+def test_many_tables_are_reported_in_one_sentence_and_every_statement_is_shown(one: ActingConnection) -> None:
     names = ["pg_catalog.pg_class", "pg_catalog.pg_type", "pg_catalog.pg_proc", "public.worn"]
     action_preview = look(VACUUM, one, rows=[{"datname": "postgres", "table": name} for name in names])
     assert action_preview.text.startswith("Vacuum 4 tables, one after the other, in database postgres: ")
@@ -92,7 +92,7 @@ def test_many_are_told_in_one_sentence_and_every_statement_is_shown(one: ActingC
     assert len(action_preview.exact.splitlines()) == action_preview.count == 4
 
 
-def test_a_table_dropped_after_it_was_confirmed_does_not_hold_up_the_others(one: ActingConnection) -> None:
+def test_a_table_dropped_after_it_was_confirmed_does_not_block_the_others(one: ActingConnection) -> None:
     rows = [{"datname": "postgres", "table": name} for name in ("public.worn", "public.other")]
     one.execute_change("create table public.other ()")
     shown = look(VACUUM, one, rows=rows)
@@ -104,7 +104,7 @@ def test_a_table_dropped_after_it_was_confirmed_does_not_hold_up_the_others(one:
     assert settled(VACUUM, one, shown, rows=rows).state == "ok"
 
 
-def test_each_row_says_whether_its_indexes_are_passed_over(one: ActingConnection, cluster: Cluster) -> None:
+def test_each_row_says_whether_index_cleanup_is_skipped(one: ActingConnection, cluster: Cluster) -> None:
     """Of a partition, in another tablespace, with names that need quotes, in another database."""
     one.execute_change('create database "other Base"', transaction=False)
     place = cluster.data_directory.parent / "elsewhere"
@@ -136,7 +136,7 @@ def test_each_row_says_whether_its_indexes_are_passed_over(one: ActingConnection
         one.execute_change("drop tablespace elsewhere", transaction=False)
 
 
-def test_past_the_stop_only_what_keeps_the_empty_end_comes_through(fresh_cluster: FreshCluster) -> None:
+def test_past_the_stop_only_options_that_keep_the_empty_end_are_allowed(fresh_cluster: FreshCluster) -> None:
     """Cutting it off needs a transaction id (LogAccessExclusiveLockPrepare), and none is given out any more."""
     cluster = fresh_cluster({"wal_level": "logical", "autovacuum": "off", "log_min_messages": "error"})
     if not cluster.binaries.has("pg_resetwal"):
@@ -172,7 +172,7 @@ def test_past_the_stop_only_what_keeps_the_empty_end_comes_through(fresh_cluster
 
 
 @pytest.mark.pg(14, 18)
-def test_time_outs_of_the_role_do_not_end_it(server: Cluster) -> None:
+def test_timeouts_of_the_role_do_not_end_it(server: Cluster) -> None:
     query(server, "create role hasty superuser login; create table public.hurried as select 1 as n")
     names = ["statement_timeout", "lock_timeout", *(["transaction_timeout"] if server.major >= 17 else [])]
     for name in names:
@@ -195,12 +195,12 @@ def server_time(cluster: Cluster) -> str:
     return query(cluster, "select clock_timestamp()")
 
 
-def test_one_that_never_ran_is_not_called_done(one: ActingConnection) -> None:
+def test_a_vacuum_that_never_ran_is_not_reported_as_done(one: ActingConnection) -> None:
     action_preview = look(VACUUM, one, table="public.worn")
     assert settled(VACUUM, one, action_preview, table="public.worn").state == "failed"
 
 
-def test_it_says_whom_it_waits_for_and_can_be_stopped(one: ActingConnection, cluster: Cluster) -> None:
+def test_it_says_which_session_it_waits_for_and_can_be_stopped(one: ActingConnection, cluster: Cluster) -> None:
     told: list[str] = []
     with idle_in_transaction(cluster, "lock table public.worn") as holder:
         waits = f"waiting for a lock held by process {holder}"
@@ -209,13 +209,13 @@ def test_it_says_whom_it_waits_for_and_can_be_stopped(one: ActingConnection, clu
     assert done.state == "stopped", done.text
 
 
-def test_a_lock_is_waited_for_no_longer_than_was_said(one: ActingConnection, cluster: Cluster) -> None:
+def test_a_lock_wait_is_not_longer_than_configured(one: ActingConnection, cluster: Cluster) -> None:
     with idle_in_transaction(cluster, "lock table public.worn"):
         _, done = perform(VACUUM, one, table="public.worn", lock_timeout="200ms")
     assert done.state == "failed" and "lock timeout" in done.text
 
 
-def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: ActingConnection, cluster: Cluster) -> None:
+def test_a_running_vacuum_is_unknown_to_a_run_that_did_not_start_it(one: ActingConnection, cluster: Cluster) -> None:
     """The agent was killed; its backend goes on, and the next agent finds it."""
     action_preview = look(VACUUM, one, table="public.worn")
     ended: list[str] = []
@@ -231,7 +231,7 @@ def test_one_under_way_is_unknown_to_whoever_did_not_begin_it(one: ActingConnect
     assert ended[-1] == "unknown"
 
 
-def test_its_backend_is_written_down_before_it_begins(cluster: Cluster, one: ActingConnection) -> None:
+def test_its_backend_is_recorded_before_it_starts(cluster: Cluster, one: ActingConnection) -> None:
     marks: list[StatementMark] = []
     one.on_mark = marks.append
     perform(VACUUM, one, table="public.worn")

@@ -47,7 +47,7 @@ def complete(frame: Frame) -> bool:
     return frame.connections.used is not None and frame.io.iowait_pct is not None
 
 
-def test_every_panel_is_fed_from_a_server_on_this_host(running: RunningAgent, cluster: Cluster) -> None:
+def test_every_panel_gets_data_from_a_server_on_this_host(running: RunningAgent, cluster: Cluster) -> None:
     def watched(frame: Frame) -> bool:
         return complete(frame) and (frame.connections.used or 0) >= 5
 
@@ -63,7 +63,7 @@ def test_every_panel_is_fed_from_a_server_on_this_host(running: RunningAgent, cl
     assert {row.database for row in frame.sessions.rows} >= {"postgres"}
 
 
-def test_the_server_sees_one_connection_that_cannot_write(running: RunningAgent, cluster: Cluster) -> None:
+def test_the_server_sees_one_read_only_connection(running: RunningAgent, cluster: Cluster) -> None:
     running.watch().until(complete)
     mine = "select count(*) from pg_stat_activity where application_name = 'dba-console' and datname = 'postgres'"
     ours = cluster.psql(mine)
@@ -78,7 +78,7 @@ def test_two_consoles_see_the_same_tick(running: RunningAgent) -> None:
     assert (other.seq, other.at_us) == (again.seq, again.at_us)
 
 
-def test_marks_and_notes_are_events_with_who_made_them(running: RunningAgent) -> None:
+def test_marks_and_notes_are_events_with_their_author(running: RunningAgent) -> None:
     watch = running.watch()
     watch.client.send(Mark(text="pool lowered\x1b[2J"))
     watch.client.send(Note(text="password=s3cret of the app was rotated", occurred_us=5))
@@ -95,7 +95,7 @@ def test_marks_and_notes_are_events_with_who_made_them(running: RunningAgent) ->
     assert "\x1b" not in log
 
 
-def test_what_was_sampled_is_in_the_recording_with_nothing_missing(cluster: Cluster, tmp_path: Path) -> None:
+def test_every_sample_is_in_the_recording(cluster: Cluster, tmp_path: Path) -> None:
     with agent(apart(cluster), tmp_path) as running:
         watch = running.watch()
         for _ in range(4):
@@ -109,7 +109,7 @@ def test_what_was_sampled_is_in_the_recording_with_nothing_missing(cluster: Clus
     recording.close()
 
 
-def test_an_agent_that_is_asked_to_end_says_so_and_gives_the_slot_back(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_agent_asked_to_end_says_so_and_frees_its_slot(cluster: Cluster, tmp_path: Path) -> None:
     with agent(apart(cluster), tmp_path) as running:
         watch = running.watch()
         watch.until(complete)
@@ -122,9 +122,7 @@ def test_an_agent_that_is_asked_to_end_says_so_and_gives_the_slot_back(cluster: 
     assert "recording ended: stopped by SIGTERM" in log
 
 
-def test_a_second_record_of_the_same_target_is_refused_with_the_way_out(
-    running: RunningAgent, cluster: Cluster
-) -> None:
+def test_a_second_recorder_of_the_same_target_is_refused_with_a_hint(running: RunningAgent, cluster: Cluster) -> None:
     running.watch()
     second = subprocess.run(
         [sys.executable, "-m", "dba_console", "record", cluster.dsn()], capture_output=True, text=True, timeout=120
@@ -159,14 +157,14 @@ def test_after_kill_9_the_next_agent_takes_over_at_once(cluster: Cluster, tmp_pa
         wait_until(lambda: len(list((tmp_path / "sessions").iterdir())) == 2, 60, what="a recording of its own")
 
 
-def test_the_agent_of_a_target_is_found_by_any_spelling_of_it(running: RunningAgent, cluster: Cluster) -> None:
+def test_the_agent_of_a_target_is_found_by_any_spelling_of_the_target(running: RunningAgent, cluster: Cluster) -> None:
     running.watch()
     uri = f"postgresql://postgres@/postgres?host={cluster.socket_directory}&port={cluster.port}"
     assert find_agent(make_target(uri)) is not None
     assert find_agent(make_target(cluster.dsn(dbname="other"))) is None
 
 
-def test_no_password_is_seen_in_the_processes_or_files(cluster: Cluster, tmp_path: Path) -> None:
+def test_no_password_is_visible_in_processes_or_files(cluster: Cluster, tmp_path: Path) -> None:
     with agent(apart(cluster), tmp_path, extra={"PGPASSWORD": "s3cret-of-mine"}) as running:
         running.watch().until(complete)
         running.end()

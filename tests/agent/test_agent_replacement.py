@@ -112,14 +112,16 @@ def test_a_password_given_later_is_used_at_once(
     assert PASSWORD.encode() not in Path(f"/proc/{second['pid']}/cmdline").read_bytes()
 
 
-def test_what_only_reads_does_so_by_itself_where_the_agent_was_never_let_in(scram: Cluster, console: Console) -> None:
+def test_a_reading_command_connects_on_its_own_if_the_agent_was_never_admitted(
+    scram: Cluster, console: Console
+) -> None:
     assert run(console, scram).code == 3
     refused(console)
     shown = console.run("show", "connections", "--json", dsn(scram), PGPASSWORD=PASSWORD)
     assert '"state":"connected"' in shown.out.replace(" ", ""), shown
 
 
-def test_an_agent_that_was_let_in_is_not_replaced(scram: Cluster, console: Console) -> None:
+def test_an_agent_that_was_admitted_is_not_replaced(scram: Cluster, console: Console) -> None:
     assert run(console, scram, PGPASSWORD=PASSWORD).code == 0
     (first,) = agents(console)
     assert run(console, scram, PGPASSWORD="another").code == 0
@@ -135,7 +137,7 @@ def test_a_caller_with_the_same_credentials_replaces_nothing(scram: Cluster, con
     assert [agent["pid"] for agent in agents(console)] == [first]
 
 
-def test_one_that_records_on_purpose_stays_and_the_way_out_is_said(scram: Cluster, console: Console) -> None:
+def test_an_agent_that_records_on_purpose_stays_and_a_hint_is_shown(scram: Cluster, console: Console) -> None:
     with console.watching(dsn(scram)) as agent:
         pid = refused(console)
         done = run(console, scram, PGPASSWORD=PASSWORD)
@@ -144,7 +146,7 @@ def test_one_that_records_on_purpose_stays_and_the_way_out_is_said(scram: Cluste
         assert agent.process.poll() is None
 
 
-def test_a_console_of_the_one_that_ends_is_told_why(scram: Cluster, console: Console) -> None:
+def test_a_console_of_the_ending_agent_is_given_the_reason(scram: Cluster, console: Console) -> None:
     assert run(console, scram).code == 3
     refused(console)
     with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:
@@ -156,7 +158,7 @@ def test_a_console_of_the_one_that_ends_is_told_why(scram: Cluster, console: Con
         Watch(client).until(lambda frame: frame.target.state == "connected", what="the connection")
 
 
-def test_a_run_is_resumed_where_the_password_has_to_be_given_again(scram: Cluster, console: Console) -> None:
+def test_a_run_is_resumed_where_the_password_must_be_given_again(scram: Cluster, console: Console) -> None:
     book = console.home / "look.md"
     book.write_text(BOOK)
     secret = dsn(scram, password=PASSWORD)

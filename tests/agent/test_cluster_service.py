@@ -54,18 +54,18 @@ def watching(dsn: str, **dsns: str) -> Iterator[Watch]:
         made.collector.close()
 
 
-def test_a_server_with_the_address_of_a_node_belongs_to_its_cluster_also_by_another_database(cluster: Cluster) -> None:
+def test_a_server_with_a_node_address_belongs_to_its_cluster_even_with_another_database(cluster: Cluster) -> None:
     with watching(cluster.dsn(dbname="template1"), db1=cluster.dsn()) as watch:
         wait_until(lambda: watch.panel().primary == "db1")
 
 
-def test_a_server_that_is_reached_by_another_name_is_known_by_its_system_identifier(cluster: Cluster) -> None:
+def test_a_server_reached_by_another_name_is_recognised_by_its_system_identifier(cluster: Cluster) -> None:
     other = cluster.dsn().replace(str(cluster.socket_directory), f"{cluster.socket_directory}/")
     with watching(other, db1=cluster.dsn()) as watch:
         wait_until(lambda: watch.panel().primary == "db1")
 
 
-def test_a_server_of_no_configured_cluster_is_shown_none_and_the_nodes_are_left_alone(
+def test_a_server_without_a_configured_cluster_shows_none_and_no_node_is_queried(
     cluster: Cluster, fresh_cluster: FreshCluster
 ) -> None:
     other = fresh_cluster()
@@ -76,7 +76,7 @@ def test_a_server_of_no_configured_cluster_is_shown_none_and_the_nodes_are_left_
     assert (panel.status, panel.nodes, panel.name) == ("unsupported", [], None)
 
 
-def test_each_node_is_asked_over_one_connection_that_is_kept(fresh_cluster: FreshCluster) -> None:
+def test_each_node_is_queried_over_one_persistent_connection(fresh_cluster: FreshCluster) -> None:
     made = fresh_cluster()
     with watching(made.dsn(), db1=made.dsn()) as watch:
         wait_until(lambda: watch.panel().primary == "db1")
@@ -91,7 +91,7 @@ def test_each_node_is_asked_over_one_connection_that_is_kept(fresh_cluster: Fres
         assert query(made, SESSIONS) == "2", "the pinned one of the agent and the one of the node"
 
 
-def test_a_node_that_hangs_is_a_state_and_delays_no_other(fresh_cluster: FreshCluster) -> None:
+def test_a_hanging_node_has_a_state_and_delays_no_other(fresh_cluster: FreshCluster) -> None:
     made, hung = fresh_cluster(), fresh_cluster()
     with watching(made.dsn(), db1=made.dsn(), db2=hung.dsn()) as watch:
         wait_until(lambda: (row := watch.node("db2")) is not None and row.role == "primary")
@@ -123,7 +123,7 @@ def test_the_last_free_slots_of_a_node_are_not_taken(cluster: Cluster, fresh_clu
 
 
 @pytest.mark.pg(14, 18)
-def test_every_version_answers_also_a_role_without_rights(server: Cluster) -> None:
+def test_every_version_also_answers_a_role_without_rights(server: Cluster) -> None:
     query(server, "drop role if exists bare; create role bare login")
     try:
         for user in ("postgres", "bare"):
@@ -136,7 +136,7 @@ def test_every_version_answers_also_a_role_without_rights(server: Cluster) -> No
         query(server, "drop role bare")
 
 
-def test_a_pooler_that_is_gone_is_a_state_with_its_reason(cluster: Cluster) -> None:
+def test_an_unreachable_pooler_has_a_state_with_its_reason(cluster: Cluster) -> None:
     config = ClusterConfig(
         nodes={"db1": NodeConfig(dsn=cluster.dsn())}, poolers={"main": PoolerConfig(dsn="host=127.0.0.1 port=1")}
     )

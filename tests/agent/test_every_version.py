@@ -86,7 +86,7 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Shown(cluster, pids, show_json(cluster))
 
 
-def test_every_field_of_the_contract_is_there_and_known(shown: Shown) -> None:
+def test_every_field_of_the_contract_is_present_and_known(shown: Shown) -> None:
     cluster, target, panels = shown.cluster, shown.frame["target"], shown.panels
     assert (target["role"], target["timeline"], target["local"]) == ("primary", 1, True)
     assert target["server_version"] // 10000 == cluster.major
@@ -98,7 +98,7 @@ def test_every_field_of_the_contract_is_there_and_known(shown: Shown) -> None:
     assert complaints(cluster) == []
 
 
-def test_rows_tell_the_same_on_every_version(shown: Shown) -> None:
+def test_rows_are_the_same_on_every_version(shown: Shown) -> None:
     pids, panels = shown.pids, shown.panels
     [tree] = panels["locks"]["trees"]
     assert (tree["pid"], tree["state"]) == (pids["holder"], "idle in transaction")

@@ -39,7 +39,7 @@ def over_tcp(cluster: Cluster) -> str:
     return f"host=127.0.0.1 port={cluster.port} user=postgres dbname=postgres password=pw"
 
 
-def test_over_this_host_s_own_address_what_needs_no_process_is_shown(
+def test_over_an_address_of_this_host_what_needs_no_process_is_shown(
     reused_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
@@ -52,7 +52,7 @@ def test_over_this_host_s_own_address_what_needs_no_process_is_shown(
     assert HIDDEN in panels["sessions"]["note"]
 
 
-def test_where_it_cannot_be_proven_the_reason_names_the_option(reused_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_if_locality_cannot_be_proven_the_reason_names_the_option(reused_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
     query(cluster, "create role bare login password 'pw'")
     [tick] = hidden(tmp_path, "show", "--json", over_tcp(cluster).replace("user=postgres", "user=bare"))
@@ -60,9 +60,7 @@ def test_where_it_cannot_be_proven_the_reason_names_the_option(reused_cluster: F
     assert f"/proc is mounted with {HIDDEN}" in tick["panels"]["io"]["note"]
 
 
-def test_doctor_names_the_option_with_what_is_lost_and_what_mends_it(
-    reused_cluster: FreshCluster, tmp_path: Path
-) -> None:
+def test_doctor_names_the_option_with_what_is_lost_and_the_fix(reused_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
     found = {check["id"]: check for check in hidden(tmp_path, "doctor", "--json", over_tcp(cluster))}
     assert found["local"]["status"] == "ok"

@@ -47,7 +47,7 @@ def found(frame: Frame, rule: str) -> list[Finding]:
 
 
 @pytest.mark.usefixtures("small_limits")
-def test_a_dump_that_runs_late_is_told_with_who_waits_behind_it_and_cleared_when_it_ends(
+def test_a_late_dump_is_reported_with_its_waiting_sessions_and_cleared_when_it_ends(
     full: Cluster, tmp_path: Path
 ) -> None:
     with agent(full.dsn(), tmp_path) as running:
@@ -70,7 +70,7 @@ def test_a_dump_that_runs_late_is_told_with_who_waits_behind_it_and_cleared_when
 
 
 @pytest.mark.usefixtures("small_limits")
-def test_a_dump_that_stops_coming_is_missed_until_the_next_one_runs(full: Cluster, tmp_path: Path) -> None:
+def test_a_dump_that_no_longer_comes_is_missed_until_the_next_one_runs(full: Cluster, tmp_path: Path) -> None:
     with agent(full.dsn(), tmp_path) as running:
         watch = running.watch()
         for _ in range(4):
@@ -83,9 +83,7 @@ def test_a_dump_that_stops_coming_is_missed_until_the_next_one_runs(full: Cluste
             watch.until(lambda frame: not found(frame, "dump-missing"), what="the finding cleared")
 
 
-def test_dumps_after_each_other_are_neither_late_nor_missed_by_the_limits_as_shipped(
-    full: Cluster, tmp_path: Path
-) -> None:
+def test_consecutive_dumps_are_neither_late_nor_missed_with_the_default_limits(full: Cluster, tmp_path: Path) -> None:
     with agent(full.dsn(), tmp_path) as running:
         watch = running.watch()
         for seconds in (0.6, 0.6, 0.6, 0.6, 4.0):
@@ -95,7 +93,7 @@ def test_dumps_after_each_other_are_neither_late_nor_missed_by_the_limits_as_shi
     assert not any(event.kind.startswith("finding") and "pg_dump" in event.text for event in watch.events)
 
 
-def test_an_archive_beside_the_data_is_told(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_an_archive_on_the_data_file_system_is_reported(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     server = fresh_cluster({"archive_mode": "on"})
     server.reload({"archive_command": f"cp %p {server.data_directory.parent}/archive/%f"})
     with agent(server.dsn(), tmp_path) as running:
@@ -104,7 +102,7 @@ def test_an_archive_beside_the_data_is_told(fresh_cluster: FreshCluster, tmp_pat
     assert told.severity == "warning" and told.runbook is None and "remove-backup" in (told.advice or "")
 
 
-def test_an_archive_on_another_file_system_is_not(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_an_archive_on_another_file_system_is_not_reported(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     server = fresh_cluster({"archive_mode": "on"})
     data = os.stat(server.data_directory).st_dev
     apart = next(place for place in ("/dev/shm", "/tmp", "/") if os.stat(place).st_dev != data)
@@ -128,7 +126,7 @@ def bound_at(path: Path, directory: Path) -> Iterator[None]:
 
 
 @pytest.mark.root
-def test_an_archive_on_a_bind_mount_of_the_datas_file_system_is_told(tmp_path: Path) -> None:
+def test_an_archive_on_a_bind_mount_of_the_data_file_system_is_reported(tmp_path: Path) -> None:
     bound = tmp_path / "bound"
     settings = {"archive_mode": "on", "archive_command": f"cp %p {bound}/%f"}
     # A disk of its own: mounts of a tmpfs do not tell by their source that they are one file system.

@@ -34,7 +34,7 @@ def history(place: Path) -> list[Path]:
     return sorted((place / "state" / "dba-console" / "jobs").glob("*.json"))
 
 
-def test_the_end_of_a_dump_is_told_with_how_long_it_took(full: Cluster, tmp_path: Path) -> None:
+def test_the_end_of_a_dump_is_reported_with_its_duration(full: Cluster, tmp_path: Path) -> None:
     with agent(full.dsn(), tmp_path) as running:
         event = dumped(running.watch(), full)
     assert event.text.startswith("pg_dump of postgres ended after ")
@@ -44,7 +44,7 @@ def test_the_end_of_a_dump_is_told_with_how_long_it_took(full: Cluster, tmp_path
     assert seconds > 0 and abs((finished - started) / 1e6 - seconds) < 0.01
 
 
-def test_what_is_usual_survives_the_agent_and_is_replayed_as_it_was_shown(full: Cluster, tmp_path: Path) -> None:
+def test_the_typical_duration_survives_the_agent_and_is_replayed_as_shown(full: Cluster, tmp_path: Path) -> None:
     with agent(full.dsn(), tmp_path) as running:
         watch = running.watch()
         took = sorted(dumped(watch, full).details["seconds"] for _ in range(3))
@@ -73,7 +73,7 @@ def replayed(sessions: Path, at_us: int) -> ProgressRow | None:
     return row(derive(picture, ChartHistory()))
 
 
-def test_the_history_is_that_of_the_server_whatever_database_is_watched(full: Cluster, tmp_path: Path) -> None:
+def test_the_history_is_per_server_whichever_database_is_watched(full: Cluster, tmp_path: Path) -> None:
     full.psql("create database shop")
     with agent(full.dsn(), tmp_path) as running:
         watch = running.watch()
@@ -94,7 +94,7 @@ def test_the_history_is_that_of_the_server_whatever_database_is_watched(full: Cl
     full.psql("drop database shop")
 
 
-def test_a_damaged_history_is_put_aside_and_said_once(full: Cluster, tmp_path: Path) -> None:
+def test_a_damaged_history_is_renamed_and_reported_once(full: Cluster, tmp_path: Path) -> None:
     with agent(full.dsn(), tmp_path) as running:
         watch = running.watch()
         dumped(watch, full)
@@ -112,7 +112,7 @@ def test_a_damaged_history_is_put_aside_and_said_once(full: Cluster, tmp_path: P
     assert file.with_suffix(".damaged").read_bytes().endswith(b'"kind"')
 
 
-def test_a_dump_that_goes_with_the_server_did_not_finish(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_a_dump_that_ends_with_the_server_did_not_finish(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     server = fresh_cluster()
     something_to_dump(server)
     with agent(server.dsn(), tmp_path) as running:

@@ -125,9 +125,7 @@ def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(ground: Gro
     assert {"data", "indexes", "constraints"} <= set(event.details["phases"])
 
 
-def test_a_run_tells_what_is_observed_of_its_restore_and_at_the_end_what_its_messages_say(
-    ground: Ground, tmp_path: Path
-) -> None:
+def test_a_run_shows_the_observed_restore_and_at_the_end_what_its_messages_say(ground: Ground, tmp_path: Path) -> None:
     target, run = ground.target(), "20261122T091500Z-restore-1a2b"
     directory = tmp_path / "runs" / run / "steps" / "take.1"
     directory.mkdir(parents=True)
@@ -155,7 +153,7 @@ def test_a_run_tells_what_is_observed_of_its_restore_and_at_the_end_what_its_mes
     assert outcome.table is not None and ("phase", "data", "2") in {(*row[:2], row[4]) for row in outcome.table.rows}
 
 
-def test_a_restore_met_in_its_middle_is_told_by_what_it_has_made(ground: Ground) -> None:
+def test_a_restore_found_midway_is_reported_by_what_it_has_created(ground: Ground) -> None:
     target = fresh(ground)
     command = quoted(ground.path("pg_restore"), "-d", ground.dsn(target), "shop.c") + " 2>/dev/null"
     with ground.held(command, 1, target), eyes(ground.cluster) as watched:
@@ -166,7 +164,7 @@ def test_a_restore_met_in_its_middle_is_told_by_what_it_has_made(ground: Ground)
         assert "its messages are discarded (/dev/null)" in job.unknown
 
 
-def test_a_script_is_followed_by_the_file_it_is_read_from(ground: Ground) -> None:
+def test_a_script_is_followed_by_its_input_file(ground: Ground) -> None:
     target = ground.target()
     command = f"zcat p.sql.gz | {quoted(ground.path('psql'), '-q', '-d', ground.dsn(target))}"
     with eyes(ground.cluster) as watched, ground.held(command, 1, target):
@@ -182,7 +180,7 @@ def test_a_script_is_followed_by_the_file_it_is_read_from(ground: Ground) -> Non
         assert any("a script does not show" in why for why in job.unknown)
 
 
-def test_an_archive_that_a_restore_gets_through_a_pipe_is_as_far_as_its_file_is_read(ground: Ground) -> None:
+def test_an_archive_piped_into_a_restore_has_the_progress_of_its_file(ground: Ground) -> None:
     target = ground.target()
     command = f"cat c | {quoted(ground.path('pg_restore'), '-d', ground.dsn(target))}"
     with eyes(ground.cluster) as watched, ground.held(command, 1, target):
@@ -191,7 +189,7 @@ def test_an_archive_that_a_restore_gets_through_a_pipe_is_as_far_as_its_file_is_
         assert (row.scope, row.grade) == ("file", "measured") and 0 < (row.pct or 0) <= 100
 
 
-def test_a_materialized_view_makes_nothing_else_of_a_restore_unknown(ground: Ground) -> None:
+def test_a_materialized_view_makes_no_other_part_of_a_restore_unknown(ground: Ground) -> None:
     source, target = ground.target(), fresh(ground)
     ground.cluster.psql(VIEWED, dbname=source)
     ground.ran("pg_dump", "-Fd", "-n", "hold", "-f", "viewed", ground.dsn(source))
@@ -232,7 +230,7 @@ def kept_file() -> Path:
     return path
 
 
-def test_no_share_goes_back_over_a_restart_of_the_agent(ground: Ground) -> None:
+def test_no_progress_goes_back_over_a_restart_of_the_agent(ground: Ground) -> None:
     with ground.held(ground.dump("-Fc", "-f", "again.dump"), 1):
         with eyes(ground.cluster) as watched:
             watched.until(lambda job: job.pct is not None, "its share")
@@ -246,7 +244,7 @@ def test_no_share_goes_back_over_a_restart_of_the_agent(ground: Ground) -> None:
             assert job.pct == 90.0
 
 
-def test_what_is_known_of_a_run_is_remembered(ground: Ground) -> None:
+def test_the_details_of_a_run_are_remembered(ground: Ground) -> None:
     with eyes(ground.cluster) as watched:
         with ground.held(ground.dump("-Fd", "-v", "-f", "kept"), 1) as held:
             watched.until(lambda job: job.pct is not None, "its share")
@@ -261,7 +259,7 @@ def test_what_is_known_of_a_run_is_remembered(ground: Ground) -> None:
     assert kept.shares == []
 
 
-def test_a_restore_that_is_killed_is_gone_and_not_called_good(ground: Ground) -> None:
+def test_a_killed_restore_is_gone_and_not_reported_as_successful(ground: Ground) -> None:
     target = fresh(ground)
     command = quoted(ground.path("pg_restore"), "-j2", "-d", ground.dsn(target), "shop.d") + "; true"
     with eyes(ground.cluster) as watched:
@@ -279,9 +277,7 @@ def restored(ground: Ground, target: str, archive: str) -> str:
     return quoted(ground.path("pg_restore"), "-d", ground.dsn(target), archive) + " 2>/dev/null"
 
 
-def test_a_restore_that_somebody_ended_in_its_first_half_is_no_measure_and_one_that_went_on_is(
-    ground: Ground, tmp_path: Path
-) -> None:
+def test_a_restore_ended_in_its_first_half_is_not_comparable_and_a_later_one_is(ground: Ground, tmp_path: Path) -> None:
     target = ground.target()
     with eyes(ground.cluster) as watched:
         with ground.held(f"{restored(ground, target, 'd')}; true", 1, target):
@@ -305,7 +301,7 @@ def test_a_restore_that_somebody_ended_in_its_first_half_is_no_measure_and_one_t
     assert typical_runs([cut, whole]) == [whole]
 
 
-def test_restores_of_one_database_are_compared_whatever_they_are_restored_into(ground: Ground) -> None:
+def test_restores_of_one_database_are_compared_whatever_their_target(ground: Ground) -> None:
     with eyes(ground.cluster) as watched:
         with ground.held(restored(ground, target := fresh(ground), "shop.d"), 1, target):
             watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "a restore")
@@ -327,7 +323,7 @@ def test_restores_of_one_database_are_compared_whatever_they_are_restored_into(g
     assert (row.source, row.usual_s, row.usual_runs) == ("shop", 100.0, 3)
 
 
-def test_what_a_job_is_told_of_holds_no_password(ground: Ground) -> None:
+def test_what_is_shown_of_a_job_contains_no_password(ground: Ground) -> None:
     with eyes(ground.cluster) as watched, ground.held(ground.dump("-Fc", "-f", "secret.dump", dsn=ground.tcp()), 1):
         job = watched.until(lambda job: job.pct is not None, "its share")
         assert job.command is not None and "password=********" in job.command

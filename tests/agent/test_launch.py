@@ -64,19 +64,19 @@ def test_an_agent_without_consoles_ends_after_its_grace_time(target: Target) -> 
     wait_until(lambda: not Path(f"/proc/{pid}/exe").exists(), 120, what="the end of the process")
 
 
-def test_an_agent_outlives_the_session_of_who_started_it(target: Target) -> None:
+def test_an_agent_outlives_the_session_that_started_it(target: Target) -> None:
     client = AgentClient.connect(start_agent(target, Config()).wait())
     assert os.getsid(client.hello.pid) == client.hello.pid
     assert os.getsid(client.hello.pid) != os.getsid(0)
     client.close()
 
 
-def test_what_keeps_an_agent_from_starting_is_said_by_who_asked(target: Target) -> None:
+def test_the_caller_reports_what_keeps_an_agent_from_starting(target: Target) -> None:
     with pytest.raises(ConsoleError, match="not a duration"):
         start_agent(target, Config(agent=AgentConfig(grace="soon"))).wait()
 
 
-def test_a_limit_on_open_files_that_keeps_an_agent_from_starting_is_named(target: Target, tmp_path: Path) -> None:
+def test_an_open_file_limit_that_keeps_an_agent_from_starting_is_named(target: Target, tmp_path: Path) -> None:
     done = subprocess.run(
         ["prlimit", "--nofile=16", sys.executable, "-m", "dba_console", "record", target.conninfo, "--for", "1s"],
         capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,

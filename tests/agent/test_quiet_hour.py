@@ -15,7 +15,7 @@ CUT_OFF = ("terminating connection", "shutting down", "starting up", "server clo
 
 
 @pytest.mark.alone  # its activities take memory and processors, and come into each other's way where they take longer
-def test_an_hour_drawn_together_is_lived_through_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_hour_compressed_into_minutes_is_run_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DBA_CONSOLE_RUNTIME", "DBA_CONSOLE_SESSIONS", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path))  # so that what the run sets is taken back
     live(tmp_path, 15.0)

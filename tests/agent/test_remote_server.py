@@ -29,7 +29,7 @@ def shown(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 @pytest.mark.root
-def test_host_panels_are_empty_with_the_reason(shown: dict[str, Any]) -> None:
+def test_host_panels_are_empty_and_give_the_reason(shown: dict[str, Any]) -> None:
     assert shown["target"]["local"] is not True
     for name in OF_THE_HOST:
         panel = shown["panels"][name]
@@ -43,7 +43,7 @@ def test_host_panels_are_empty_with_the_reason(shown: dict[str, Any]) -> None:
 
 
 @pytest.mark.root
-def test_what_sql_tells_is_complete(shown: dict[str, Any]) -> None:
+def test_what_sql_returns_is_complete(shown: dict[str, Any]) -> None:
     panels = shown["panels"]
     assert {name: panels[name]["status"] for name in OF_THE_SERVER} == dict.fromkeys(OF_THE_SERVER, "ok")
     assert panels["connections"]["source"] == "sql"

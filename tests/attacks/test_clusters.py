@@ -68,7 +68,7 @@ def node_of(cluster: Cluster, ssh: str | None = None) -> NodeConfig:
 # -- the owner of a database -------------------------------------------------------------------------------------
 
 
-def test_a_view_in_the_place_of_a_table_of_pg_cron_is_not_read(cluster: Cluster) -> None:
+def test_a_view_in_place_of_a_pg_cron_table_is_not_read(cluster: Cluster) -> None:
     cluster.psql("create role landlord login; grant create on database postgres to landlord")
     cluster.psql(
         "set role landlord; create schema cron; create function cron.act() returns int language plpgsql as "
@@ -82,7 +82,7 @@ def test_a_view_in_the_place_of_a_table_of_pg_cron_is_not_read(cluster: Cluster)
     assert "HOSTILE as" not in cluster.log_text().replace("raise log 'HOSTILE as", "")
 
 
-def test_a_client_with_our_application_name_is_ended_with_the_others(cluster: Cluster) -> None:
+def test_a_client_with_our_application_name_is_terminated_with_the_others(cluster: Cluster) -> None:
     cluster.psql("create role app login")
     with (
         psycopg.connect(
@@ -100,7 +100,7 @@ def test_a_client_with_our_application_name_is_ended_with_the_others(cluster: Cl
     cluster.psql("drop role app")
 
 
-def test_settings_of_a_database_by_its_owner_do_not_end_what_a_cutover_does(cluster: Cluster) -> None:
+def test_database_settings_by_its_owner_do_not_stop_a_cutover(cluster: Cluster) -> None:
     settings = ["statement_timeout = '1ms'", "lock_timeout = '1ms'", "datestyle = 'SQL, DMY'"]
     version = int(cluster.psql("show server_version_num"))
     settings += ["idle_session_timeout = '1ms'"] if version >= 140000 else []
@@ -119,7 +119,7 @@ def test_settings_of_a_database_by_its_owner_do_not_end_what_a_cutover_does(clus
 
 
 @pytest.mark.root
-def test_a_link_in_the_place_of_a_data_directory_has_root_write_nothing(site: Path) -> None:
+def test_with_a_link_in_place_of_a_data_directory_root_writes_nothing(site: Path) -> None:
     (roots := site / "roots").mkdir()
     (roots / "global").mkdir()
     (link := site / "data").symlink_to(roots)
@@ -132,7 +132,7 @@ def test_a_link_in_the_place_of_a_data_directory_has_root_write_nothing(site: Pa
 
 
 @pytest.mark.root
-def test_a_file_of_another_account_is_not_even_opened(site: Path) -> None:
+def test_a_file_of_another_account_is_not_opened(site: Path) -> None:
     """Opening a device acts on it. A lease shows whether a file was opened."""
     path = site / "postmaster.pid"
     path.write_text("1\n")
@@ -148,7 +148,7 @@ def test_a_file_of_another_account_is_not_even_opened(site: Path) -> None:
 
 
 @pytest.mark.root
-def test_root_does_not_follow_a_link_to_change_the_file_of_a_pooler(site: Path) -> None:
+def test_root_does_not_follow_a_link_when_it_changes_a_pooler_file(site: Path) -> None:
     (theirs := site / "theirs").mkdir()
     (secret := site / "secret").write_text(INI)
     secret.chmod(0o600)
@@ -167,7 +167,7 @@ def test_root_does_not_follow_a_link_to_change_the_file_of_a_pooler(site: Path) 
 
 
 @pytest.mark.root
-def test_a_directory_that_a_group_may_write_is_no_place_for_a_file_that_root_changes(site: Path) -> None:
+def test_root_changes_no_file_in_a_group_writable_directory(site: Path) -> None:
     (shared := site / "shared").mkdir()
     os.chown(shared, 0, NOBODY)
     shared.chmod(0o775)
@@ -178,7 +178,7 @@ def test_a_directory_that_a_group_may_write_is_no_place_for_a_file_that_root_cha
 
 
 @pytest.mark.root
-def test_a_process_of_another_account_is_not_taken_for_a_cluster_manager(cluster: Cluster) -> None:
+def test_a_process_of_another_account_is_not_mistaken_for_a_cluster_manager(cluster: Cluster) -> None:
     node = read_node("db1", node_of(cluster), SYSTEM)
     for uid, seen in ((NOBODY - 1, 0), (cluster.data_directory.stat().st_uid, 1)):
         command = ["repmgrd", "4713"]
@@ -218,9 +218,7 @@ def far_end(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     ["", "banana", "dba-console: content\\nx", "dba-console: content\\na\\nb\\nc\\nd e\\nf\\n\\n", "root"],
     ids=["nothing", "a word", "our mark", "facts", "root"],
 )
-def test_a_host_that_answers_anything_else_is_an_error_in_a_sentence(
-    printed: str, far_end: Callable[[str], None]
-) -> None:
+def test_a_host_with_an_unexpected_answer_is_a_clear_error(printed: str, far_end: Callable[[str], None]) -> None:
     far_end(f"printf '{printed}'")
     config = NodeConfig(dsn="host=db1", ssh="db1", data_directory="/data")
     found = read_host(NodeState(name="db1", asked_us=0, data_directory="/data"), config, None, SYSTEM)
@@ -231,19 +229,19 @@ def test_a_host_that_answers_anything_else_is_an_error_in_a_sentence(
             act()
 
 
-def test_facts_are_read_behind_what_a_login_shell_prints(cluster: Cluster, far_end: Callable[[str], None]) -> None:
+def test_facts_are_read_after_the_output_of_a_login_shell(cluster: Cluster, far_end: Callable[[str], None]) -> None:
     far_end('printf "Welcome to db1\\n\\n5432\\n"; exec sh -c "$last"')
     found = read_host(read_node("db1", node_of(cluster), SYSTEM), node_of(cluster, ssh="db1"), None, SYSTEM)
     assert not found.error and found.data is not None, found
 
 
-def test_a_greeting_without_end_fills_no_disk(far_end: Callable[[str], None]) -> None:
+def test_an_endless_login_greeting_does_not_fill_the_disk(far_end: Callable[[str], None]) -> None:
     far_end("while :; do head -c 400000 /dev/zero; sleep 0.1; done")
     with pytest.raises(ConnectError, match="printed too much"):
         Host("db1", SYSTEM).run(["true"])
 
 
-def test_an_api_that_answers_a_byte_at_a_time_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_that_answers_byte_by_byte_is_abandoned_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dba_console.clusters.patroni_members.API_S", 0.5, raising=False)
     with listening(drip) as port:
         assert members_by_api([], f"connect_address: 127.0.0.1:{port}") == ()
@@ -308,13 +306,13 @@ def rows_without_end(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(ROW * 1024)
 
 
-def test_a_pooler_that_answers_rows_without_end_is_left_after_some_of_them() -> None:
+def test_a_pooler_that_returns_endless_rows_is_abandoned_after_some_of_them() -> None:
     with listening(rows_without_end) as port:
         config = PoolerConfig(dsn=f"host=127.0.0.1 port={port} user=x sslmode=disable gssencmode=disable")
         assert read_pooler("main", config, SYSTEM).error == "its answer is longer than 16 MB"
 
 
-def test_a_server_whose_answer_never_pauses_is_left_at_the_deadline(cluster: Cluster) -> None:
+def test_a_server_whose_answer_never_ends_is_abandoned_at_the_deadline(cluster: Cluster) -> None:
     def always_ready() -> Generator[Wait, Ready | int, int]:
         for _ in range(10_000):
             yield Wait.W
@@ -326,7 +324,7 @@ def test_a_server_whose_answer_never_pauses_is_left_at_the_deadline(cluster: Clu
             connection.wait(always_ready())
 
 
-def test_a_node_that_answers_what_no_server_answers_is_shown_as_an_error(
+def test_a_node_with_an_invalid_answer_is_shown_as_an_error(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def lie(*_: object, **__: object) -> NodeState:
@@ -346,7 +344,7 @@ def test_a_server_that_names_the_directory_of_another_one_is_not_stopped_there(c
         _check_directory(control, PLAN)
 
 
-def test_a_plan_that_could_not_be_read_again_is_not_kept(tmp_path: Path) -> None:
+def test_a_plan_that_could_not_be_read_again_is_not_stored(tmp_path: Path) -> None:
     world = ActionContext(run_directory=str(tmp_path))
     save_plan(world, PLAN)
     kept = (tmp_path / FILE).read_bytes()
@@ -358,7 +356,7 @@ def test_a_plan_that_could_not_be_read_again_is_not_kept(tmp_path: Path) -> None
 # -- environment and configuration -------------------------------------------------------------------------------
 
 
-def test_the_environment_does_not_lead_the_name_of_a_node_to_another_server(
+def test_the_environment_does_not_redirect_a_node_to_another_server(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert read_node("db1", node_of(cluster), SYSTEM).reached
@@ -367,7 +365,7 @@ def test_the_environment_does_not_lead_the_name_of_a_node_to_another_server(
     assert "leads to 127.0.0.1 instead of the host of db1" in found.error
 
 
-def test_a_name_that_a_program_would_take_for_an_option_is_refused() -> None:
+def test_a_name_that_a_program_would_parse_as_an_option_is_refused() -> None:
     node = {"dsn": "host=db1"}
     assert find_problem({"clusters": {"shop": {"nodes": {"db-1": node}}}}) is None
     for clusters in ({"-rf": {"nodes": {"db1": node}}}, {"shop": {"nodes": {"--to": node}}}):

@@ -27,16 +27,16 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize("head", DEEP.values(), ids=DEEP.keys())
-def test_a_head_nested_without_end_is_a_problem_of_the_document(head: str) -> None:
+def test_a_deeply_nested_front_matter_is_a_problem_of_the_document(head: str) -> None:
     assert check_text(book(CHECK, head=head + "\n"), "book.md").problems
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
-def test_an_expression_nested_without_end_is_a_problem_of_the_document(text: str) -> None:
+def test_a_deeply_nested_expression_is_a_problem_of_the_document(text: str) -> None:
     assert check_text(book(fence("expr {check}", text)), "book.md").problems
 
 
-def test_one_bad_document_does_not_keep_the_others_from_being_listed(tmp_path: Path) -> None:
+def test_a_bad_document_does_not_keep_the_others_from_being_listed(tmp_path: Path) -> None:
     console = Console(tmp_path)
     console.write_config(f'[runbooks]\npath = ["{tmp_path}/books"]\n')
     (tmp_path / "books").mkdir()
@@ -60,7 +60,7 @@ def test_one_bad_document_does_not_keep_the_others_from_being_listed(tmp_path: P
         "(" * 900,
     ],
 )
-def test_a_pattern_that_may_take_for_ever_is_refused(pattern: str) -> None:
+def test_a_pattern_with_catastrophic_backtracking_is_refused(pattern: str) -> None:
     head = f'[inputs.v]\ntype = "text"\npattern = {msgspec.json.encode(pattern).decode()}\n'
     used = fence("sh {check}", 'a "$RB_v"')
     assert any("pattern" in problem.text for problem in check_text(book(used, head=head), "book.md").problems)
@@ -70,7 +70,7 @@ SLOW = "a*a*a*a?"
 """As ambiguous as a pattern may be."""
 
 
-def test_patterns_as_they_are_written_pass_and_match_only_what_is_short() -> None:
+def test_ordinary_patterns_pass_and_match_only_short_text() -> None:
     for pattern in (
         "[a-z][a-z0-9_]{0,62}",
         r"\d+(\.\d+)?",
@@ -86,7 +86,7 @@ def test_patterns_as_they_are_written_pass_and_match_only_what_is_short() -> Non
 @pytest.mark.parametrize(
     "payload", [b"\xd9\x02\xff\xfe", b"\x91" * 1_000_000, b"\xdf\xff\xff\xff\xff", b"\x81\xa4text\xd9\x01\xff"]
 )
-def test_a_frame_that_cannot_be_decoded_is_an_error_of_the_protocol(payload: bytes) -> None:
+def test_a_frame_that_cannot_be_decoded_is_a_protocol_error(payload: bytes) -> None:
     letter = pack(Note(text="x"))[4:5]
     with pytest.raises(ProtocolError):
         list(Deframer().feed((len(payload) + 1).to_bytes(4, "big") + letter + payload))
@@ -107,7 +107,7 @@ touch "$RB_mark"
 """
 
 
-def test_the_shell_checks_of_a_strangers_document_run_in_a_rehearsal_only_where_that_is_allowed(
+def test_shell_checks_of_an_untrusted_document_run_in_a_rehearsal_only_if_allowed(
     cluster: Cluster,
 ) -> None:
     with own_console() as console, console.watching(cluster.dsn()):
@@ -129,7 +129,7 @@ def test_the_shell_checks_of_a_strangers_document_run_in_a_rehearsal_only_where_
         ("sql {check}", "$a$$b$"), ("sh {check}", "(("), ("sh {check}", ";"), ("sh {check}", "$(("),
     ],
 )  # fmt: skip
-def test_no_block_keeps_whoever_checks_it_busy_for_long(info: str, filler: str) -> None:
+def test_no_block_takes_long_to_lint(info: str, filler: str) -> None:
     """What grows with the square of a block's length takes minutes at the longest there may be."""
     checked = check_text(book(*[fence(info, "select 1 " + filler * (15_500 // len(filler)))] * 15), "book.md")
     assert checked.plan is not None or checked.problems

@@ -41,7 +41,7 @@ touch TOUCHED
 """
 
 
-def test_nothing_is_said_of_what_only_its_owner_writes(console: Console) -> None:
+def test_a_file_only_its_owner_writes_is_accepted_silently(console: Console) -> None:
     done = console.run("runbook", "list")
     assert done.code == 0 and "mine" in done.out, done
     assert trust_problem(console.config) is None
@@ -49,7 +49,7 @@ def test_nothing_is_said_of_what_only_its_owner_writes(console: Console) -> None
 
 
 @pytest.mark.parametrize(("mode", "said"), [(0o666, "chmod go-w"), (0o620, "chmod g-w")])
-def test_a_configuration_others_may_write_is_refused_with_the_command_that_mends_it(
+def test_a_configuration_writable_by_others_is_refused_with_the_command_that_fixes_it(
     mode: int, said: str, console: Console
 ) -> None:
     console.config.chmod(mode)
@@ -58,7 +58,7 @@ def test_a_configuration_others_may_write_is_refused_with_the_command_that_mends
     assert done.code == 2 and "others may write" in done.err and f"{said} {console.config}" in done.err, done
 
 
-def test_a_configuration_of_another_user_or_below_a_directory_of_theirs_is_refused(console: Console) -> None:
+def test_a_configuration_of_another_user_or_below_their_directory_is_refused(console: Console) -> None:
     os.chown(console.config, NOBODY, 0)
     assert "belongs to" in console.run("runbook", "list").err
     os.chown(console.config, 0, 0)
@@ -67,7 +67,7 @@ def test_a_configuration_of_another_user_or_below_a_directory_of_theirs_is_refus
     assert done.code == 2 and f"chmod go-w {console.config.parent}" in done.err
 
 
-def test_runbooks_of_a_directory_others_may_write_are_not_used_and_replace_none(console: Console) -> None:
+def test_runbooks_of_a_directory_writable_by_others_are_ignored_and_replace_none(console: Console) -> None:
     books = console.home / "books"
     (books / "lock-queue.md").write_text(BOOK.replace("mine", "lock-queue"))
     books.chmod(0o777)
@@ -78,7 +78,7 @@ def test_runbooks_of_a_directory_others_may_write_are_not_used_and_replace_none(
     assert f"chmod go-w {books}" in console.run("doctor", "--json").out
 
 
-def test_a_document_others_may_write_is_not_run(console: Console) -> None:
+def test_a_document_writable_by_others_is_not_run(console: Console) -> None:
     book = console.home / "books" / "mine.md"
     book.chmod(0o666)
     for name in ("mine", str(book)):
@@ -86,7 +86,7 @@ def test_a_document_others_may_write_is_not_run(console: Console) -> None:
         assert done.code != 0 and f"chmod go-w {book}" in done.err, done
 
 
-def test_sessions_below_a_directory_that_others_may_write_are_refused(console: Console) -> None:
+def test_sessions_below_a_directory_writable_by_others_are_refused(console: Console) -> None:
     place = console.home / "open"
     place.mkdir()
     place.chmod(0o777)
@@ -96,7 +96,7 @@ def test_sessions_below_a_directory_that_others_may_write_are_refused(console: C
     assert trust_problem(place / "sessions") is None, "as in /tmp: only its owner may rename what is in there"
 
 
-def test_a_recording_that_never_began_is_no_success(console: Console, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_recording_that_never_started_is_not_a_success(console: Console, cluster: Cluster, tmp_path: Path) -> None:
     with mounted("tmpfs", tmp_path / "small", "-o", "size=64k,mode=700") as place:
         (place / "sessions").mkdir(mode=0o700)
         fill(place)
@@ -104,7 +104,7 @@ def test_a_recording_that_never_began_is_no_success(console: Console, cluster: C
     assert done.code == 6 and "nothing was recorded" in done.err, done
 
 
-def test_sockets_in_a_directory_of_another_user_are_not_talked_to_and_that_is_said(
+def test_sockets_in_a_directory_of_another_user_are_not_used_and_that_is_reported(
     console: Console, cluster: Cluster
 ) -> None:
     console.runtime.mkdir(exist_ok=True)

@@ -46,7 +46,7 @@ def _device(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["session.db", "session.db-wal", "session.db-journal", "session.samples"])
 @pytest.mark.parametrize("make", [_pipe, _device])
-def test_what_is_no_file_is_not_waited_for(session: Path, name: str, make: Callable[[Path], None]) -> None:
+def test_something_that_is_not_a_file_is_not_waited_for(session: Path, name: str, make: Callable[[Path], None]) -> None:
     make(session / name)
     with pytest.raises(SessionError, match="not a regular file"):
         verify(session)
@@ -63,7 +63,7 @@ def _rewrite(session: Path, *statements: str) -> None:
 
 
 @pytest.mark.parametrize("table", COLUMNS)
-def test_a_view_without_end_in_the_place_of_a_table_is_refused(session: Path, table: str) -> None:
+def test_an_endless_view_in_place_of_a_table_is_refused(session: Path, table: str) -> None:
     columns = COLUMNS[table]
     view = ENDLESS.format(columns[0]) if len(columns) == 1 else (
         f"SELECT {', '.join(f'x AS {name}' for name in columns)} FROM ({ENDLESS.format('x')})"
@@ -73,7 +73,7 @@ def test_a_view_without_end_in_the_place_of_a_table_is_refused(session: Path, ta
         Recording.open(session)
 
 
-def test_a_table_that_computes_what_is_read_is_refused(session: Path) -> None:
+def test_a_table_with_computed_columns_is_refused(session: Path) -> None:
     _rewrite(
         session, "DROP TABLE gaps",
         "CREATE TABLE gaps (from_us INTEGER, to_us INTEGER, samples INTEGER, reason AS (hex(zeroblob(400000000))))",
@@ -83,7 +83,7 @@ def test_a_table_that_computes_what_is_read_is_refused(session: Path) -> None:
         verify(session)
 
 
-def test_what_somebody_added_for_himself_beside_our_tables_is_let_be(session: Path) -> None:
+def test_tables_a_user_added_next_to_ours_are_accepted(session: Path) -> None:
     _rewrite(
         session,
         "CREATE TABLE mine (a)",
@@ -94,7 +94,7 @@ def test_what_somebody_added_for_himself_beside_our_tables_is_let_be(session: Pa
 
 
 @pytest.mark.parametrize("others", [0, 1000])
-def test_neither_another_spelling_nor_a_crowd_hides_a_view_in_the_place_of_a_table(session: Path, others: int) -> None:
+def test_neither_spelling_nor_number_hides_a_view_in_place_of_a_table(session: Path, others: int) -> None:
     crowd = [f"CREATE VIEW v{number} AS SELECT 1" for number in range(others)]
     drop = ("DROP VIEW IF EXISTS lines", "DROP VIEW events", "DROP VIEW steps", "DROP VIEW findings")
     name = "journal" if others else '"Journal"'
@@ -104,7 +104,7 @@ def test_neither_another_spelling_nor_a_crowd_hides_a_view_in_the_place_of_a_tab
         Recording.open(session)
 
 
-def test_a_virtual_table_with_a_long_comment_before_its_kind_is_refused(session: Path) -> None:
+def test_a_virtual_table_with_a_long_leading_comment_is_refused(session: Path) -> None:
     _rewrite(session, "DROP TABLE gaps", f"CREATE /* {'-' * 60} */ VIRTUAL TABLE gaps USING fts5(a)")
     with pytest.raises(SessionError, match="gaps is not a plain table"):
         Recording.open(session)
@@ -115,7 +115,7 @@ def _misses_nothing_countable(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [_pipe, _device, _misses_nothing_countable])
-def test_a_command_whose_log_is_none_hides_no_other_one(session: Path, make: Callable[[Path], None]) -> None:
+def test_a_command_without_a_valid_log_hides_no_other_one(session: Path, make: Callable[[Path], None]) -> None:
     journal = begun(session)
     journal.append(INTENT)
     journal.close()
@@ -131,7 +131,7 @@ def test_a_command_whose_log_is_none_hides_no_other_one(session: Path, make: Cal
 
 
 @pytest.mark.parametrize("make", [_pipe, _device])
-def test_figures_of_a_run_that_are_no_file_are_not_waited_for(session: Path, make: Callable[[Path], None]) -> None:
+def test_run_summaries_that_are_not_files_are_not_waited_for(session: Path, make: Callable[[Path], None]) -> None:
     begun(session).close()
     make(session / "runs" / RUN / "summary.json")
     assert story_of(read_run(session / "runs" / RUN), json=False) == 0

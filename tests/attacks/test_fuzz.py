@@ -21,13 +21,13 @@ MB = 1 << 20
 
 
 @pytest.mark.parametrize(("kind", "count"), [("documents", 100), ("sessions", 150), ("journals", 300)])
-def test_whatever_was_changed_in_it_is_refused_or_read(kind: str, count: int) -> None:
+def test_a_changed_recording_is_refused_or_read(kind: str, count: int) -> None:
     outcome = apart(kind, count, 1, LIMIT_S)
     assert not outcome.failures, "\n".join(outcome.failures)
     assert outcome.peak_mb < SMALL_MB
 
 
-def test_whatever_is_sent_to_an_agent_the_next_console_is_served(cluster: Cluster, tmp_path: Path) -> None:
+def test_after_any_input_the_agent_serves_the_next_console(cluster: Cluster, tmp_path: Path) -> None:
     console = Console(tmp_path)
     with console.watching(cluster.dsn()) as agent:
         outcome = apart("frames", 200, 1, LIMIT_S, agent=str(agent.socket))

@@ -19,7 +19,7 @@ def console(tmp_path: Path) -> Console:
     return Console(tmp_path)
 
 
-def test_who_is_not_let_in_ends_with_the_code_of_permission(reused_cluster: FreshCluster, console: Console) -> None:
+def test_a_refused_user_gets_the_permission_exit_code(reused_cluster: FreshCluster, console: Console) -> None:
     cluster: Cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
     query(cluster, "create role locked nologin")
     for dsn in (cluster.dsn(user="nobody_at_all"), cluster.dsn(user="locked"), cluster.dsn(dbname="nowhere")):

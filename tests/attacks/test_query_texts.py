@@ -33,7 +33,7 @@ def _seen(cluster: Cluster, raw: bytes, options: MonitorOptions = PATIENT, dbnam
         return next(row for row in sessions.rows if row.pid == speaker.info.backend_pid)
 
 
-def test_of_a_long_query_the_beginning_is_read_with_the_length_of_the_whole(reused_cluster: FreshCluster) -> None:
+def test_the_start_of_a_long_query_is_read_with_its_total_length(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(LONG)
     raw = f"select {'1 + ' * 200_000} 1".encode()
     row = _seen(cluster, raw)
@@ -41,18 +41,18 @@ def test_of_a_long_query_the_beginning_is_read_with_the_length_of_the_whole(reus
 
 
 @pytest.mark.parametrize("longer", [0, 1])
-def test_only_what_is_longer_is_called_cut(reused_cluster: FreshCluster, longer: int) -> None:
+def test_only_longer_text_is_marked_as_cut(reused_cluster: FreshCluster, longer: int) -> None:
     raw = b"select 1 --".ljust(MAX_QUERY_BYTES + longer, b"x")
     row = _seen(reused_cluster(LONG), raw)
     assert (len(row.query), row.query_bytes) == (MAX_QUERY_BYTES, len(raw) if longer else None)
 
 
-def test_no_half_character_is_left_where_it_was_cut(reused_cluster: FreshCluster) -> None:
+def test_no_partial_character_is_left_at_the_cut(reused_cluster: FreshCluster) -> None:
     row = _seen(reused_cluster(LONG), ("select 1 -- " + "漢" * 2_000).encode())
     assert row.query == "select 1 -- " + "漢" * ((MAX_QUERY_BYTES - 12) // 3)
 
 
-def test_bytes_that_are_no_text_of_our_database_do_not_cost_the_reading(reused_cluster: FreshCluster) -> None:
+def test_bytes_invalid_in_our_database_encoding_do_not_fail_the_read(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(LONG)
     with session(cluster) as other:
         other.execute("create database bytes template template0 encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C'")
@@ -63,15 +63,13 @@ def test_bytes_that_are_no_text_of_our_database_do_not_cost_the_reading(reused_c
     assert row.query == f"select '{'*' * 8}'" and row.query_bytes == 6_008
 
 
-def test_a_secret_is_masked_whose_name_stands_in_the_part_that_is_not_read(reused_cluster: FreshCluster) -> None:
+def test_a_secret_whose_name_is_in_the_unread_part_is_masked(reused_cluster: FreshCluster) -> None:
     late = f"select '{S}', {'1, ' * 2_000} 2 as password"
     row = _seen(reused_cluster(LONG), late.encode())
     assert S not in row.query and row.query.startswith("select '********', 1, 1,")
 
 
-def test_an_agent_stays_small_and_its_recording_too_beside_long_queries(
-    reused_cluster: FreshCluster, tmp_path: Path
-) -> None:
+def test_agent_and_recording_stay_small_with_long_queries(reused_cluster: FreshCluster, tmp_path: Path) -> None:
     """Twenty texts of 1 MB in each sample; what of them is recorded is a few kB each."""
     cluster, console = reused_cluster(LONG), Console(tmp_path)
 
@@ -100,7 +98,7 @@ def test_an_agent_stays_small_and_its_recording_too_beside_long_queries(
         ("none", WITHHELD),
     ],
 )
-def test_the_configuration_says_what_of_a_query_leaves_the_agent(
+def test_the_configuration_decides_how_much_of_a_query_leaves_the_agent(
     cluster: Cluster, tmp_path: Path, texts: str, shown: str
 ) -> None:
     console = Console(tmp_path)
@@ -133,21 +131,21 @@ def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         ("select 'where backslashes escape \\'hidden' || 'x'", "select ? …"),
     ],
 )  # fmt: skip
-def test_of_a_normalised_statement_no_literal_number_or_comment_is_left(text: str, shown: str) -> None:
+def test_a_normalised_statement_contains_no_literal_number_or_comment(text: str, shown: str) -> None:
     assert normalise(text) == shown
 
 
-def test_a_literal_after_a_comment_within_a_comment_is_masked() -> None:
+def test_a_literal_after_a_nested_comment_is_masked() -> None:
     assert S not in redact(f"/* a /* ' */ ' */ alter role a password '{S}'")
 
 
-def test_of_a_cut_text_the_statement_that_was_whole_keeps_its_literals() -> None:
+def test_in_a_cut_text_the_complete_statement_keeps_its_literals() -> None:
     assert redact("select 'seen'; insert into t values ('x', 'y", cut=True) == (
         "select 'seen'; insert into t values ('********', '********'"
     )
 
 
-def test_a_session_that_has_run_nothing_is_not_said_to_withhold_something(cluster: Cluster) -> None:
+def test_a_session_that_has_run_nothing_is_not_reported_as_hidden(cluster: Cluster) -> None:
     with probing(cluster, options=replace(PATIENT, query_texts="none")) as probe:
         rows = reading(probe, "pg.activity").rows
     assert {row.query for row in rows if row.backend_type == "checkpointer"} == {""}

@@ -85,7 +85,7 @@ def console(tmp_path: Path) -> Iterator[Console]:
         os.kill(agent["pid"], signal.SIGTERM)
 
 
-def test_the_ground_is_hostile_to_whoever_does_not_take_care(hostile: Cluster) -> None:
+def test_the_hostile_database_harms_an_unprotected_client(hostile: Cluster) -> None:
     before = len(calls(hostile))
     with psycopg.connect(hostile.dsn(dbname=DATABASE)) as victim:
         victim.execute("select length('x'), 1::text from pg_class where relname = 'pg_class' limit 1")
@@ -107,7 +107,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[:2]))
-def test_no_command_calls_the_owner(
+def test_no_command_calls_code_of_the_owner(
     command: tuple[str, ...], hostile: Cluster, console: Console, tmp_path: Path
 ) -> None:
     before = len(calls(hostile))
@@ -119,7 +119,9 @@ def test_no_command_calls_the_owner(
 
 
 @pytest.mark.parametrize("book", sorted(path.stem for path in SHIPPED.glob("*.md")))
-def test_no_shipped_runbook_calls_the_owner_in_a_rehearsal(book: str, hostile: Cluster, console: Console) -> None:
+def test_no_shipped_runbook_calls_code_of_the_owner_in_a_rehearsal(
+    book: str, hostile: Cluster, console: Console
+) -> None:
     before = len(calls(hostile))
     done = console.run("runbook", "rehearse", book, "--dsn", hostile.dsn(dbname=DATABASE), timeout=LIMIT_S)
     assert "Traceback" not in done.err and "not shipped" not in done.out, done
@@ -127,7 +129,7 @@ def test_no_shipped_runbook_calls_the_owner_in_a_rehearsal(book: str, hostile: C
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
-def test_through_a_pooler_nothing_of_the_owners_is_called_either(mode: str, hostile: Cluster, console: Console) -> None:
+def test_through_a_pooler_no_code_of_the_owner_is_called_either(mode: str, hostile: Cluster, console: Console) -> None:
     with bouncer(hostile, mode, admin=False, dbname=DATABASE) as dsn:
         before = len(calls(hostile))
         console.write_config(f'[clusters.theirs.nodes.db1]\ndsn = "{dsn}"\n')
@@ -144,7 +146,7 @@ def test_through_a_pooler_nothing_of_the_owners_is_called_either(mode: str, host
         assert calls(hostile)[before:] == []
 
 
-def test_no_act_calls_the_owner(hostile: Cluster) -> None:
+def test_no_action_calls_code_of_the_owner(hostile: Cluster) -> None:
     before = len(calls(hostile))
     with acting(hostile, dbname=DATABASE) as link, session(hostile, name="victim") as victim:
         link.execute_change("update public.orders set note = lower(note) where id = 1")
@@ -161,7 +163,7 @@ def test_no_act_calls_the_owner(hostile: Cluster) -> None:
     assert calls(hostile)[before:] == []
 
 
-def test_what_a_document_says_without_a_schema_means_pg_catalog(hostile: Cluster, console: Console) -> None:
+def test_unqualified_names_in_a_document_mean_pg_catalog(hostile: Cluster, console: Console) -> None:
     before = len(calls(hostile))
     console.write_config(BUSY_HOST)
     book = console.home / "book.md"

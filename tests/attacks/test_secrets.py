@@ -145,13 +145,13 @@ CUT = [
 
 
 @pytest.mark.parametrize("text", [*FORMS, *CUT])
-def test_no_form_lets_the_secret_through(text: str) -> None:
+def test_no_encoding_of_the_secret_gets_through(text: str) -> None:
     shown = redact(text)
     assert S not in shown and "********" in shown
     assert redact(shown) == shown
 
 
-def test_there_are_a_hundred_and_fifty_of_them() -> None:
+def test_there_are_a_hundred_and_fifty_secret_forms() -> None:
     assert len(FORMS) + len(CUT) >= 150
 
 
@@ -165,15 +165,15 @@ def test_there_are_a_hundred_and_fifty_of_them() -> None:
         "rsync --password-file=/etc/x a b"[:5], "the basic idea", "user=app dbname=app host=/run/postgresql",
     ],
 )  # fmt: skip
-def test_what_holds_no_secret_stays_as_it_is(text: str) -> None:
+def test_text_without_a_secret_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
-def test_of_a_statement_beside_one_with_a_secret_the_literals_stay() -> None:
+def test_a_statement_next_to_one_with_a_secret_keeps_its_literals() -> None:
     assert redact(f"select 'seen'; alter role a password '{S}'") == "select 'seen'; alter role a password '********'"
 
 
-def test_none_of_them_is_in_a_recording_of_a_server_that_was_asked_them(
+def test_no_secret_is_in_a_recording_of_a_server_that_executed_them(
     reused_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     """The text of a statement that failed stays in pg_stat_activity, where every agent reads it."""
@@ -199,7 +199,7 @@ def test_none_of_them_is_in_a_recording_of_a_server_that_was_asked_them(
     assert S.encode() not in written
 
 
-def test_a_setting_that_holds_a_secret_by_its_name_is_in_no_recording_and_no_journal(
+def test_a_setting_with_a_secret_name_is_in_no_recording_and_no_journal(
     reused_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     secrets = {"my.token": S, "ext.api_key": S, "primary_conninfo": f"host=db1 password={S}",
@@ -232,16 +232,16 @@ def test_a_setting_that_holds_a_secret_by_its_name_is_in_no_recording_and_no_jou
     ],
     ids=lambda text: text[:12].replace("/", "|"),
 )  # fmt: skip
-def test_no_text_keeps_whoever_masks_it_busy_for_long(text: str) -> None:
+def test_no_text_takes_long_to_mask(text: str) -> None:
     """Whoever may open a session writes such a text. What grows with the square of its length would take minutes."""
     assert redact(redact(text)) == redact(text)
 
 
 @pytest.mark.parametrize("text", [f"password=it's{S}", f"password=a''{S}", f'password=a"{S}', f"password=********-{S}"])
-def test_a_sign_within_a_value_does_not_end_it(text: str) -> None:
+def test_a_quote_within_a_value_does_not_end_it(text: str) -> None:
     assert S not in redact(text)
 
 
-def test_what_lies_in_dollar_quotes_of_dollar_quotes_is_masked_too() -> None:
+def test_text_in_nested_dollar_quotes_is_masked_too() -> None:
     text = f"do $a$ begin execute $b$ do $c$ begin execute $d$ select login('{S}') $d$; end $c$ $b$; end $a$; -- secret"
     assert S not in redact(text)

@@ -71,7 +71,7 @@ def started(console: Console, planted: Path, *arguments: str) -> subprocess.Comp
     )  # fmt: skip
 
 
-def test_the_trap_is_one_for_a_program_that_takes_no_care(planted: Path) -> None:
+def test_the_trap_works_against_an_unprotected_program(planted: Path) -> None:
     environ = {**os.environ, "PATH": f"{planted}:{os.environ['PATH']}"}
     subprocess.run([sys.executable, "-c", "import nt"], cwd=planted, env=environ, check=True)
     subprocess.run(["/bin/bash", "-c", "psql"], cwd="/", env=environ, check=True)
@@ -86,7 +86,7 @@ def test_the_trap_is_one_for_a_program_that_takes_no_care(planted: Path) -> None
     ],
     ids=lambda arguments: "-".join(arguments[:2]),
 )  # fmt: skip
-def test_nothing_planted_runs(arguments: tuple[str, ...], planted: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_no_planted_code_runs(arguments: tuple[str, ...], planted: Path, cluster: Cluster, tmp_path: Path) -> None:
     console = Console(tmp_path)
     book, place = tmp_path / "where.md", tmp_path / "dumps"
     book.write_text(BOOK)
@@ -104,7 +104,7 @@ def test_nothing_planted_runs(arguments: tuple[str, ...], planted: Path, cluster
     assert ran(planted) == []
 
 
-def test_of_a_path_only_directories_are_kept_that_nobody_else_may_write(tmp_path: Path) -> None:
+def test_only_path_directories_that_others_cannot_write_are_kept(tmp_path: Path) -> None:
     mine, open_ = tmp_path / "mine", tmp_path / "open"
     for place, mode in ((mine, 0o755), (open_, 0o1777)):
         place.mkdir()

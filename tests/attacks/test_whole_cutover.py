@@ -79,7 +79,7 @@ def shown_by_processes(words: Iterable[str]) -> Iterator[set[str]]:
 
 
 @pytest.mark.xdist_group("cutover")
-def test_a_cutover_with_hostile_names_in_a_hostile_database_leaves_no_secret(besieged: PracticeCluster) -> None:
+def test_a_cutover_with_hostile_names_in_a_hostile_database_leaks_no_secret(besieged: PracticeCluster) -> None:
     hidden = {name: word for name, word in SECRETS.items() if name != "hook"}
     with own_console() as console, console.watching(besieged.dsn, **besieged.environment):
         with shown_by_processes(hidden.values()) as shown:

@@ -47,7 +47,7 @@ def lagging(primary: Cluster, standby: Cluster) -> Iterator[None]:
         yield
 
 
-def test_a_standby_that_is_behind_is_watched_until_that_is_decided(
+def test_a_lagging_standby_is_watched_until_the_verdict_is_certain(
     console: Console, pair: tuple[Cluster, Cluster]
 ) -> None:
     primary, standby = pair
@@ -63,7 +63,7 @@ def test_a_standby_that_is_behind_is_watched_until_that_is_decided(
     assert "undecided: replication-lag" in listed.out
 
 
-def test_a_standby_that_is_well_is_ok_and_what_was_not_judged_is_named(
+def test_a_healthy_standby_is_ok_and_unevaluated_rules_are_named(
     console: Console, pair: tuple[Cluster, Cluster]
 ) -> None:
     primary, standby = pair
@@ -88,7 +88,7 @@ def test_a_standby_that_receives_nothing_is_never_ok(console: Console, pair: tup
     assert "wal-receiver-down" in done.out.splitlines()[0]
 
 
-def test_a_role_nobody_knows_is_a_warning_in_word_code_and_numbers(
+def test_a_nonexistent_role_is_a_warning_in_word_code_and_numbers(
     console: Console, pair: tuple[Cluster, Cluster]
 ) -> None:
     primary, _ = pair

@@ -37,14 +37,14 @@ def test_every_node_is_shown_with_role_position_and_timeline(shop: Console, pair
     assert plain.code == 0 and "db1" in plain.out and "0 B" in plain.out, plain
 
 
-def test_a_node_that_does_not_answer_is_a_state_and_keeps_nobody_from_being_seen(shop: Console, pair: Pair) -> None:
+def test_a_node_that_does_not_answer_has_a_state_and_hides_no_other(shop: Console, pair: Pair) -> None:
     shop.write_config(pair.configured('[clusters.shop.nodes.db3]\ndsn = "host=127.0.0.1 port=1"'))
     shown = shop.run("cluster", "show", "shop")
     assert "db3   no answer" in shown.out and "Connection refused" in shown.out and "primary" in shown.out
     assert checks(shop, ready=False)["reached.db3"]["state"] == "failed"
 
 
-def test_replay_that_is_paused_is_refused_with_the_command_that_resumes_it(shop: Console, pair: Pair) -> None:
+def test_paused_replay_is_refused_with_the_command_that_resumes_it(shop: Console, pair: Pair) -> None:
     query(pair.standby, "select pg_wal_replay_pause()")
     try:
         found = checks(shop, ready=False)
@@ -53,7 +53,7 @@ def test_replay_that_is_paused_is_refused_with_the_command_that_resumes_it(shop:
     assert found["replay"]["fix"] == "select pg_wal_replay_resume()"
 
 
-def test_a_standby_that_is_late_on_purpose_is_refused(shop: Console, pair: Pair) -> None:
+def test_a_delayed_standby_is_refused(shop: Console, pair: Pair) -> None:
     set_value(pair.standby, "recovery_min_apply_delay", "7s")
     try:
         assert "recovery_min_apply_delay = 7.0s" in checks(shop, ready=False)["delay"]["text"]
@@ -61,13 +61,13 @@ def test_a_standby_that_is_late_on_purpose_is_refused(shop: Console, pair: Pair)
         set_value(pair.standby, "recovery_min_apply_delay", None)
 
 
-def test_what_a_stop_would_wait_for_or_end_is_named(shop: Console, pair: Pair) -> None:
+def test_what_a_stop_would_wait_for_or_terminate_is_named(shop: Console, pair: Pair) -> None:
     with psycopg.connect(pair.primary.dsn(application_name="pg_dump")) as dump:
         dump.execute("select 1")
         assert "1 session of a dump or restore" in checks(shop, ready=False)["work"]["text"]
 
 
-def test_a_transaction_prepared_a_moment_ago_is_its_managers_work_and_no_obstacle(shop: Console, pair: Pair) -> None:
+def test_a_recently_prepared_transaction_is_not_an_obstacle(shop: Console, pair: Pair) -> None:
     query(pair.primary, "begin; create table p (); prepare transaction 'p'")
     try:
         assert "prepared" not in checks(shop, ready=True)
@@ -83,7 +83,7 @@ def test_a_logical_slot_that_would_be_left_behind_is_refused(shop: Console, pair
         query(pair.primary, "select pg_drop_replication_slot('of_billing')")
 
 
-def test_the_node_that_is_primary_already_and_one_that_is_none_are_refused(shop: Console) -> None:
+def test_the_current_primary_and_an_unknown_node_are_refused(shop: Console) -> None:
     already = shop.run("cluster", "check", "shop", "--to", "db1")
     assert already.code == 7 and "db1 is already the primary" in already.out
     none = shop.run("cluster", "check", "shop", "--to", "db7")
@@ -98,7 +98,7 @@ def test_a_primary_of_another_server_is_named_with_its_identifier(shop: Console,
     assert re.search(r"system identifier of db1 is \d+, db3 is \d+", primary["text"]), primary["text"]
 
 
-def test_a_role_that_may_not_look_makes_unknown_and_never_ready(shop: Console, pair: Pair) -> None:
+def test_a_role_without_read_rights_makes_the_result_unknown_and_never_ready(shop: Console, pair: Pair) -> None:
     query(pair.primary, "create role bare login")
     wait_until(lambda: query(pair.standby, "select 1 from pg_roles where rolname = 'bare'"))
     shop.write_config(pair.configured().replace("user=postgres", "user=bare"))
@@ -120,7 +120,7 @@ def test_a_pooler_is_shown_and_one_in_session_mode_cannot_be_drained(shop: Conso
     assert "main" in shown.out and mode in shown.out
 
 
-def test_since_when_it_is_ready_is_remembered_and_begins_anew_when_it_was_not(shop: Console, pair: Pair) -> None:
+def test_the_time_since_ready_is_remembered_and_restarts_after_an_interruption(shop: Console, pair: Pair) -> None:
     [first] = shop.run(*TO_DB2, "--json").objects()
     [again] = shop.run(*TO_DB2, "--json").objects()
     assert first["since"] == again["since"], "a look that finds the same"
@@ -147,7 +147,7 @@ def test_the_setting_that_ended_the_readiness_is_named_with_both_values(shop: Co
         set_value(pair.standby, "recovery_min_apply_delay", None)
 
 
-def test_a_history_that_cannot_be_read_or_written_costs_the_time_and_not_the_answer(shop: Console, pair: Pair) -> None:
+def test_an_unusable_readiness_history_costs_the_time_and_not_the_answer(shop: Console, pair: Pair) -> None:
     shop.run(*TO_DB2)
     files = list((shop.home / "state" / "dba-console" / "clusters").iterdir())
     for kept in files:

@@ -37,7 +37,7 @@ def blind(pair: Pair) -> str:
     )
 
 
-def test_a_replication_connection_of_the_old_primary_is_tried(shop: Console, pair: Pair) -> None:
+def test_a_replication_connection_to_the_old_primary_is_tried(shop: Console, pair: Pair) -> None:
     access = checks(shop, ready=True)["access.db1"]
     assert access["text"] == "a replication connection as postgres from db1 to db2 succeeds"
     with rules(pair.standby, "local replication all reject"):
@@ -58,7 +58,7 @@ def test_a_replication_connection_of_the_old_primary_is_tried(shop: Console, pai
         ("local replication all md5", "warning", "but this was not tried"),
     ],
 )
-def test_where_it_cannot_be_tried_the_first_rule_that_fits_decides(
+def test_if_it_cannot_be_tried_the_first_matching_hba_rule_decides(
     shop: Console, pair: Pair, rule: str, state: str, text: str
 ) -> None:
     shop.write_config(blind(pair))
@@ -68,7 +68,7 @@ def test_where_it_cannot_be_tried_the_first_rule_that_fits_decides(
     assert found["control"]["state"] == "failed" and "cannot find data directory /nowhere" in found["control"]["text"]
 
 
-def test_without_the_rights_to_read_the_rules_only_a_trial_shows_it(shop: Console, pair: Pair) -> None:
+def test_without_the_rights_to_read_hba_rules_only_a_trial_shows_it(shop: Console, pair: Pair) -> None:
     query(pair.primary, "create role watcher login in role pg_monitor")
     wait_for(pair.standby, "select 1 from pg_roles where rolname = 'watcher'")
     try:
@@ -124,7 +124,7 @@ def test_a_third_node_must_be_able_to_follow(shop: Console, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("names", "state"), [("db7", "failed"), ("db1", "warning"), ("any 2 (*)", "failed")])
-def test_synchronous_names_that_hang_the_first_commit_are_refused(
+def test_synchronous_standby_names_that_hang_the_first_commit_are_refused(
     shop: Console, pair: Pair, names: str, state: str
 ) -> None:
     set_value(pair.standby, "synchronous_commit", "on")
@@ -137,7 +137,9 @@ def test_synchronous_names_that_hang_the_first_commit_are_refused(
     assert found["state"] == state and f"synchronous_standby_names = {names}" in found["text"]
 
 
-def test_the_certificate_of_the_target_is_read_and_one_that_ends_soon_is_a_warning(shop: Console, pair: Pair) -> None:
+def test_the_certificate_of_the_target_is_read_and_one_that_expires_soon_is_a_warning(
+    shop: Console, pair: Pair
+) -> None:
     """Both listen on TCP for this: there is no TLS on a unix socket."""
     for node in (pair.primary, pair.standby):
         certify(node, days=3 if node is pair.standby else 300)

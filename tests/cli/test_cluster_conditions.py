@@ -29,13 +29,13 @@ def test_settings_that_would_change_with_the_primary_are_named_with_both_values(
     assert found["collations"]["text"].endswith("their order depends on no library")
 
 
-def test_room_on_the_disks_and_the_way_to_stop_the_primary_have_their_numbers(shop: Console) -> None:
+def test_free_disk_space_and_the_way_to_stop_the_primary_have_their_numbers(shop: Console) -> None:
     found = checks(shop, ready=True)
     assert " free for data of db2" in found["disk.data"]["text"] and " %) of " in found["disk.data"]["text"]
     assert found["control"]["state"] == "ok" and "driving" not in found, "both nodes are on this host"
 
 
-def test_a_pooler_needs_a_role_that_may_pause_and_a_file_that_can_be_changed(shop: Console, pair: Pair) -> None:
+def test_a_pooler_needs_a_role_that_may_pause_and_a_writable_file(shop: Console, pair: Pair) -> None:
     def configured(pooler: Bouncer, file: object) -> str:
         place = f'[clusters.shop.poolers.main]\ndsn = "{pooler.dsn("pgbouncer")}"\ndatabases = ["shop"]\n'
         return pair.configured(place + f'config = "{file}"')
@@ -61,13 +61,13 @@ def test_patroni_is_recognised_by_its_session(shop: Console, pair: Pair) -> None
     assert " switchover " in found["fix"] and "--candidate" in found["fix"]
 
 
-def test_a_session_of_repmgr_may_be_repmgrd(shop: Console, pair: Pair) -> None:
+def test_a_repmgr_session_may_be_repmgrd(shop: Console, pair: Pair) -> None:
     with psycopg.connect(pair.standby.dsn(application_name="repmgr")):
         found = checks(shop, ready=False)["managed.repmgr"]
     assert found["state"] == "failed" and "standby switchover --siblings-follow" in found["fix"]
 
 
-def test_a_manager_switches_over_by_its_own_names_or_says_the_command() -> None:
+def test_a_manager_switches_over_by_its_own_node_names_or_shows_the_command() -> None:
     patroni = Manager(
         kind="Patroni", is_active=True, evidence="", scope="shop", members={"db1": "pg1", "db2": "pg2"},
         config={"db2": "/etc/patroni/15.yml"}, programs={"db2": "/usr/bin/patronictl"},

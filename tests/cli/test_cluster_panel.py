@@ -29,7 +29,7 @@ def is_the_cluster(panel: dict[str, Any]) -> None:
     assert "Connection refused" in panel["poolers"][0]["error"]
 
 
-def test_without_an_agent_the_command_asks_the_nodes_itself(shop: Console, cluster: Cluster) -> None:
+def test_without_an_agent_the_command_queries_the_nodes_itself(shop: Console, cluster: Cluster) -> None:
     [tick] = shop.run("show", "cluster", "--json", cluster.dsn()).objects()
     is_the_cluster(tick["panels"]["cluster"])
 
@@ -45,7 +45,7 @@ def test_an_agent_records_what_each_node_answered(shop: Console, cluster: Cluste
     is_the_cluster(tick["panels"]["cluster"])
 
 
-def test_where_no_cluster_is_configured_the_panel_says_so(console: Console, cluster: Cluster) -> None:
+def test_if_no_cluster_is_configured_the_panel_says_so(console: Console, cluster: Cluster) -> None:
     [tick] = console.run("show", "--json", cluster.dsn()).objects()
     panel = tick["panels"]["cluster"]
     assert (panel["status"], panel["nodes"]) == ("unsupported", []) and "[clusters.NAME]" in panel["note"]

@@ -28,7 +28,7 @@ def test_version_and_help_load_no_library(console: Console, word: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_version_is_the_packages(console: Console) -> None:
+def test_the_version_is_that_of_the_package(console: Console) -> None:
     assert console.run("--version").out == f"dba-console {__version__}\n"
     assert console.run("version").out == f"dba-console {__version__}\n"
 
@@ -66,7 +66,7 @@ def test_an_option_that_does_not_exist_is_a_usage_error_with_a_hint(console: Con
         (("nothing-like-it",), "'dbname=nothing-like-it'"),
     ],
 )
-def test_a_word_that_is_neither_command_nor_target_is_told_what_it_may_mean(
+def test_a_word_that_is_neither_command_nor_target_gets_suggestions(
     console: Console, words: tuple[str, ...], told: str
 ) -> None:
     console.write_config("[targets.staging]\ndsn = 'host=/nowhere'\n")
@@ -75,7 +75,7 @@ def test_a_word_that_is_neither_command_nor_target_is_told_what_it_may_mean(
     assert f"error: {words[0]!r} is neither a command nor a target" in done.err and told in done.err, done
 
 
-def test_a_target_that_is_called_almost_like_a_command_is_that_target(console: Console) -> None:
+def test_a_target_named_almost_like_a_command_is_that_target(console: Console) -> None:
     console.write_config("[targets.help]\ndsn = 'host=/nowhere'\n[targets.sho]\ndsn = 'host=/nowhere'\n")
     for name in ("help", "sho"):
         done = console.run(name)
@@ -83,17 +83,17 @@ def test_a_target_that_is_called_almost_like_a_command_is_that_target(console: C
 
 
 @pytest.mark.parametrize("words", [("help",), ("host=db1", "--help"), ("foo", "--help"), ("-h",)])
-def test_help_is_given_however_it_is_asked_for(console: Console, words: tuple[str, ...]) -> None:
+def test_every_form_of_help_option_works(console: Console, words: tuple[str, ...]) -> None:
     done = console.run(*words)
     assert (done.code, done.err) == (0, "") and "-V, --version" in done.out, done
 
 
-def test_what_is_no_number_is_told_in_plain_words(console: Console) -> None:
+def test_an_invalid_number_is_reported_in_plain_words(console: Console) -> None:
     done = console.run("show", "--width", "x")
     assert (done.code, done.err.splitlines()[0]) == (2, "error: invalid value for '--width': not a valid integer"), done
 
 
-def test_a_second_word_of_replay_that_is_no_panel_is_not_taken_for_a_session(console: Console) -> None:
+def test_a_second_word_of_replay_that_is_not_a_panel_is_not_read_as_a_session(console: Console) -> None:
     done = console.run("replay", "last", "--show", "lock")
     assert done.code == 2 and "'lock' is not a panel" in done.err and "did you mean locks?" in done.err
 
@@ -118,13 +118,13 @@ def test_a_shell_completes_commands_and_options(console: Console, line: str, off
     assert done.stdout.split() == offered
 
 
-def test_completion_that_is_asked_for_by_hand_is_no_traceback(console: Console) -> None:
+def test_completion_invoked_by_hand_shows_no_traceback(console: Console) -> None:
     console.environment["_DBA_CONSOLE_COMPLETE"] = "complete_bash"
     done = console.run()
     assert done.code == CRASH_EXIT_CODE and "Traceback" not in done.err, done
 
 
-def test_a_reader_that_leaves_early_is_no_error(console: Console) -> None:
+def test_a_reader_that_closes_early_is_not_an_error(console: Console) -> None:
     command = " ".join(console.command("config", "show")) + " | head -1; exit ${PIPESTATUS[0]}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=console.environ())
     assert done.returncode == 0
@@ -139,7 +139,7 @@ def test_a_closed_stream_ends_no_command(console: Console, closed: str) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full on this machine")
-def test_output_that_cannot_be_written_is_told_in_one_sentence(console: Console) -> None:
+def test_an_output_write_error_is_reported_in_one_sentence(console: Console) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             console.command("config", "show"), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
@@ -166,7 +166,7 @@ sys.exit(run(["config", "show"]))
 """
 
 
-def test_a_defect_becomes_three_lines_and_a_report_without_secrets(console: Console) -> None:
+def test_an_internal_error_becomes_three_lines_and_a_report_without_secrets(console: Console) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CRASH], capture_output=True, text=True, check=False,
         env=console.environ(PGPASSWORD="s3cret-environment"),
@@ -183,7 +183,7 @@ def test_a_defect_becomes_three_lines_and_a_report_without_secrets(console: Cons
     assert "s3cret" not in text + done.stderr
 
 
-def test_a_defect_is_told_even_where_no_report_can_be_written(console: Console) -> None:
+def test_an_internal_error_is_reported_even_if_no_report_can_be_written(console: Console) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CRASH], capture_output=True, text=True, check=False,
         env=console.environ(XDG_STATE_HOME="/proc/none"),
@@ -193,7 +193,7 @@ def test_a_defect_is_told_even_where_no_report_can_be_written(console: Console) 
     assert "Traceback" not in done.stderr
 
 
-def test_what_this_user_may_not_open_is_told_and_not_taken_for_a_defect(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_this_user_may_not_open_is_not_reported_as_an_internal_error(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> int:
         raise PermissionError(13, "Permission denied", "/srv/closed")
 

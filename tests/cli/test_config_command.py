@@ -7,7 +7,7 @@ import pytest
 from tests.cli.console import Console
 
 
-def test_every_value_is_shown_with_where_it_came_from(console: Console) -> None:
+def test_every_value_is_shown_with_its_source(console: Console) -> None:
     console.write_config('[agent]\ngrace = "1h"\n[targets.prod]\ndsn = "host=db1 password=s3cret"\n')
     done = console.run("config", "show", "--json", DBA_CONSOLE_SESSIONS="/srv/sessions")
     found = {row["key"]: (row["value"], row["origin"]) for row in done.objects()}
@@ -18,12 +18,12 @@ def test_every_value_is_shown_with_where_it_came_from(console: Console) -> None:
     assert "s3cret" not in done.out + done.err + console.run("config", "show").out
 
 
-def test_the_path_is_told_whether_the_file_is_there_or_not(console: Console) -> None:
+def test_the_path_is_shown_whether_or_not_the_file_exists(console: Console) -> None:
     assert console.run("config", "path").out.strip() == str(console.config)
 
 
 @pytest.mark.parametrize("command", [("config", "show"), ("show",), ("doctor",), ("record",), ("host=x",)])
-def test_every_command_refuses_a_file_with_a_mistake_and_names_the_line(
+def test_every_command_refuses_a_file_with_an_error_and_names_the_line(
     console: Console, command: tuple[str, ...]
 ) -> None:
     console.write_config('[agent]\ngraze = "1h"\n')
@@ -32,7 +32,7 @@ def test_every_command_refuses_a_file_with_a_mistake_and_names_the_line(
     assert done.err == f"error: {console.config}:2: agent has no key 'graze'\nhint: did you mean grace?\n"
 
 
-def test_a_check_that_cannot_be_made_is_unknown_and_not_critical(console: Console) -> None:
+def test_a_check_that_cannot_run_is_unknown_and_not_critical(console: Console) -> None:
     console.write_config("nonsense = 1\n")
     done = console.run("check")
     assert done.code == 3

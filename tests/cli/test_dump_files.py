@@ -58,7 +58,7 @@ def large(oid: int) -> str:
     return f"blob_{oid}.dat.gz"
 
 
-def test_large_objects_that_are_whole_are_counted(console: Console, whole: Path) -> None:
+def test_complete_large_objects_are_counted(console: Console, whole: Path) -> None:
     done = dumps(console, "verify", str(whole))
     assert done.code == 0, done.out
     assert "read to its end by pg_restore" in done.out
@@ -83,7 +83,7 @@ def test_large_objects_that_are_whole_are_counted(console: Console, whole: Path)
          "large object 9: listed in blobs.toc but not in toc.dat", True),
     ],
 )  # fmt: skip
-def test_a_directory_dump_with_a_file_missing_cut_added_or_of_another_dump_names_it(
+def test_a_directory_dump_with_a_missing_cut_extra_or_foreign_file_names_it(
     console: Console,
     tmp_path: Path,
     whole: Path,
@@ -100,7 +100,7 @@ def test_a_directory_dump_with_a_file_missing_cut_added_or_of_another_dump_names
     assert (done.code, words in done.out) == ((7, True) if listed else (0, False)), done.out
 
 
-def test_of_many_missing_large_objects_some_are_named_and_the_others_counted(
+def test_some_of_many_missing_large_objects_are_named_and_the_others_counted(
     console: Console, tmp_path: Path, whole: Path
 ) -> None:
     archive = Path(shutil.copytree(whole, tmp_path / "dump"))
@@ -110,9 +110,7 @@ def test_of_many_missing_large_objects_some_are_named_and_the_others_counted(
     assert done.out.count(": file blob_") == 10 and "and 5 more" in done.out
 
 
-def test_a_copied_dump_beside_which_somebody_keeps_checksums_is_whole(
-    console: Console, tmp_path: Path, whole: Path
-) -> None:
+def test_a_copied_dump_with_checksum_files_is_complete(console: Console, tmp_path: Path, whole: Path) -> None:
     archive = Path(shutil.copytree(whole, tmp_path / "dump", copy_function=shutil.copyfile))
     (archive / "SHA256SUMS").write_text("")
     done = dumps(console, "verify", str(archive))
@@ -120,9 +118,7 @@ def test_a_copied_dump_beside_which_somebody_keeps_checksums_is_whole(
     assert "SHA256SUMS: not a file name that pg_dump uses" in done.out
 
 
-def test_pg_restore_that_reads_beside_is_ended_where_the_reading_breaks_off(
-    tmp_path: Path, dumped: tuple[Path, Path]
-) -> None:
+def test_a_parallel_pg_restore_check_is_ended_when_the_read_stops(tmp_path: Path, dumped: tuple[Path, Path]) -> None:
     archive = Path(shutil.copytree(dumped[0], tmp_path / "dump"))
     held = data_of(archive, "two")
     held.unlink()

@@ -95,7 +95,7 @@ def ground(dumped: tuple[Cluster, Path], console: Console) -> Ground:
     return Ground(*dumped, console)
 
 
-def test_the_keys_are_those_that_pg_restore_makes_and_a_second_time_nothing_is_left_to_do(ground: Ground) -> None:
+def test_the_created_keys_are_those_of_pg_restore_and_a_second_time_nothing_is_left(ground: Ground) -> None:
     ground.restore("whole")
     made = ground.restored("apart")
     assert ground.cluster.psql(_VALID, dbname=made) == "0|0"
@@ -110,7 +110,7 @@ def test_the_keys_are_those_that_pg_restore_makes_and_a_second_time_nothing_is_l
     assert ground.cluster.psql(_KEYS, dbname=made) == ground.cluster.psql(_KEYS, dbname="whole")
 
 
-def test_a_key_that_does_not_hold_is_told_with_its_object_and_the_others_are_made(ground: Ground) -> None:
+def test_a_key_that_is_violated_is_reported_with_its_object_and_the_others_are_created(ground: Ground) -> None:
     made = ground.restored("broken")
     ground.cluster.psql("insert into a values (1000, 1, 1001)", dbname=made)
     done = ground.keys(made)
@@ -123,7 +123,7 @@ def test_a_key_that_does_not_hold_is_told_with_its_object_and_the_others_are_mad
     assert (int(valid), there) == (int(whole[0]) - 1, whole[1])
 
 
-def test_ended_in_the_middle_it_leaves_no_session_and_can_be_begun_again(ground: Ground) -> None:
+def test_interrupted_it_leaves_no_session_and_can_be_restarted(ground: Ground) -> None:
     made = ground.restored("ended")
     assert ground.keys(made).code == 0
     unchecked = "update pg_constraint set convalidated = false where contype = 'f' and conrelid = 'a'::regclass"

@@ -97,7 +97,7 @@ def sweeps_in(place: Path) -> list[Path]:
 # -- the sweep -------------------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_finds_a_number_of_jobs_shows_its_table_and_keeps_it(ground: Ground, tmp_path: Path) -> None:
+def test_a_sweep_finds_a_number_of_jobs_shows_its_table_and_saves_it(ground: Ground, tmp_path: Path) -> None:
     assert ground.dumps("jobs", ground.dsn, "--plain").out == ""
     done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path), "-j", "4", "--json")
     assert done.code == 0, done.err
@@ -115,7 +115,7 @@ def test_a_sweep_finds_a_number_of_jobs_shows_its_table_and_keeps_it(ground: Gro
     assert f"-j {jobs}: " in shown.out
 
 
-def test_to_nowhere_with_a_part_of_the_tables(ground: Ground) -> None:
+def test_it_dumps_to_nowhere_with_a_part_of_the_tables(ground: Ground) -> None:
     done = ground.dumps("sweep", ground.dsn, "--share", "10%", "-j", "1", "--json")
     if done.code != 0 and "no tmpfs directory" in done.err:
         pytest.skip("there is no memory mounted as a file system here")
@@ -126,7 +126,7 @@ def test_to_nowhere_with_a_part_of_the_tables(ground: Ground) -> None:
     assert not kept["rows"][0]["measured"], "of a part it is reckoned"
 
 
-def test_a_killed_sweep_takes_its_dump_with_it_and_the_next_one_tidies_up(ground: Ground, tmp_path: Path) -> None:
+def test_a_killed_sweep_ends_its_dump_and_the_next_one_cleans_up(ground: Ground, tmp_path: Path) -> None:
     with ground.held("--to", str(tmp_path)) as (process, _):
         process.send_signal(signal.SIGKILL)
         process.wait(LONG_S)
@@ -137,7 +137,7 @@ def test_a_killed_sweep_takes_its_dump_with_it_and_the_next_one_tidies_up(ground
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_somebody_kills_its_pg_dump_that_is_said_and_nothing_is_left(ground: Ground, tmp_path: Path) -> None:
+def test_if_its_pg_dump_is_killed_that_is_reported_and_nothing_is_left(ground: Ground, tmp_path: Path) -> None:
     with ground.held("--to", str(tmp_path)) as (process, _):
         (child,) = PostmasterChildren("/proc", process.pid).read()
         os.kill(child, signal.SIGKILL)
@@ -147,7 +147,7 @@ def test_where_somebody_kills_its_pg_dump_that_is_said_and_nothing_is_left(groun
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_sweep_that_is_told_to_stop_leaves_nothing(ground: Ground, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_sweep_leaves_nothing(ground: Ground, tmp_path: Path, number: signal.Signals) -> None:
     with ground.held("--to", str(tmp_path)) as (process, _):
         process.send_signal(number)
         assert process.wait(LONG_S) == 130
@@ -156,7 +156,7 @@ def test_a_sweep_that_is_told_to_stop_leaves_nothing(ground: Ground, tmp_path: P
     assert ground.dumps("jobs", ground.dsn, "--plain").out == ""
 
 
-def test_it_gives_way_to_who_waits_behind_it(ground: Ground, tmp_path: Path) -> None:
+def test_it_stops_for_sessions_that_wait_behind_it(ground: Ground, tmp_path: Path) -> None:
     with ground.held("--to", str(tmp_path)) as (process, _), psycopg.connect(ground.dsn) as other:
         other.execute("lock table t1 in access exclusive mode")  # returns when the sweep has let go
         other.rollback()
@@ -167,7 +167,7 @@ def test_it_gives_way_to_who_waits_behind_it(ground: Ground, tmp_path: Path) -> 
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_is_asked_for_in_the_middle_is_named_as_what_ended_it(ground: Ground, tmp_path: Path) -> None:
+def test_a_lock_requested_midway_is_named_as_the_cause_of_its_end(ground: Ground, tmp_path: Path) -> None:
     """The trial with one job ends by itself or gives way; the next one does not wait behind that lock."""
     with ground.held("--to", str(tmp_path)) as (process, holder), closing(psycopg.connect(ground.dsn)) as other:
         other.pgconn.send_query(b"begin; lock table t1 in access exclusive mode")
@@ -180,7 +180,7 @@ def test_a_lock_that_is_asked_for_in_the_middle_is_named_as_what_ended_it(ground
         assert list(tmp_path.iterdir()) == []
 
 
-def test_it_does_not_begin_where_a_table_is_locked_exclusively(ground: Ground, tmp_path: Path) -> None:
+def test_it_does_not_start_while_a_table_is_locked_exclusively(ground: Ground, tmp_path: Path) -> None:
     with psycopg.connect(ground.dsn) as holder:
         holder.execute("lock table t2 in access exclusive mode")
         done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path))
@@ -189,7 +189,7 @@ def test_it_does_not_begin_where_a_table_is_locked_exclusively(ground: Ground, t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_takes_no_connection_that_others_may_need(ground: Ground, tmp_path: Path) -> None:
+def test_it_uses_no_connection_that_others_may_need(ground: Ground, tmp_path: Path) -> None:
     ground.sql("create role few login superuser connection limit 4")
     done = ground.dumps("sweep", ground.cluster.dsn(dbname=DATABASE, user="few"), "--to", str(tmp_path))
     ground.sql("drop role few")
@@ -198,7 +198,9 @@ def test_it_takes_no_connection_that_others_may_need(ground: Ground, tmp_path: P
 
 
 @pytest.mark.root
-def test_a_place_without_room_is_refused_and_one_that_fills_up_is_left(ground: Ground, tmp_path: Path) -> None:
+def test_a_directory_without_space_is_refused_and_one_that_fills_up_is_abandoned(
+    ground: Ground, tmp_path: Path
+) -> None:
     with mounted("tmpfs", tmp_path / "small", "-o", "size=1m") as small:
         assert ground.dumps("estimate", ground.dsn, "--to", str(small)).code == 7
         done = ground.dumps("sweep", ground.dsn, "--to", str(small))
@@ -212,14 +214,14 @@ def test_a_place_without_room_is_refused_and_one_that_fills_up_is_left(ground: G
         assert [path.name for path in place.iterdir()] == ["filler"]
 
 
-def test_a_second_sweep_beside_one_is_refused(ground: Ground, tmp_path: Path) -> None:
+def test_a_second_concurrent_sweep_is_refused(ground: Ground, tmp_path: Path) -> None:
     with psycopg.connect(ground.cluster.dsn(dbname=DATABASE, application_name="dba-console:sweep")):
         done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path))
     assert done.code == 8
     assert "another sweep" in done.err
 
 
-def test_a_password_is_neither_in_the_arguments_nor_in_what_is_said(ground: Ground, tmp_path: Path) -> None:
+def test_a_password_is_neither_in_the_arguments_nor_in_the_output(ground: Ground, tmp_path: Path) -> None:
     password = f"hush-{uuid.uuid4().hex}"  # on no command line of another test
     dsn = f"{ground.dsn} password={password}"
     with psycopg.connect(ground.dsn) as holder:
@@ -251,7 +253,7 @@ def content(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["-Fd", "-Fc", "-Ft"])
-def test_an_archive_that_is_whole_is_listed_and_read_to_its_end(ground: Ground, tmp_path: Path, form: str) -> None:
+def test_a_complete_archive_is_listed_and_read_to_its_end(ground: Ground, tmp_path: Path, form: str) -> None:
     archive = ground.dump(tmp_path / "dump", form)
     listed = ground.dumps("list", str(archive), "--json")
     assert listed.code == 0, listed.err
@@ -269,7 +271,7 @@ def test_an_archive_that_is_whole_is_listed_and_read_to_its_end(ground: Ground, 
     assert set(rows.values()) == {(ROWS, ROWS)} and len(rows) == TABLES
 
 
-def test_rows_that_came_since_are_said_to_have_come_since(ground: Ground, tmp_path: Path) -> None:
+def test_rows_added_since_are_reported_as_added_since(ground: Ground, tmp_path: Path) -> None:
     archive = ground.dump(tmp_path / "dump", "-Fd", "-t", "t3")
     ground.sql("insert into t3 select i, 'new' from generate_series(1, 1234) i")
     done = ground.dumps("verify", str(archive), "--sample", "1", "--dsn", ground.dsn)
@@ -278,7 +280,7 @@ def test_rows_that_came_since_are_said_to_have_come_since(ground: Ground, tmp_pa
     assert "+1,234" in done.out and "not an error in the dump" in done.out
 
 
-def test_a_data_file_that_was_cut_is_told_of_with_its_table(ground: Ground, tmp_path: Path) -> None:
+def test_a_truncated_data_file_is_reported_with_its_table(ground: Ground, tmp_path: Path) -> None:
     archive = ground.dump(tmp_path / "dump", "-Fd")
     file = max(archive.glob("*.dat.gz"), key=lambda path: path.stat().st_size)
     file.write_bytes(file.read_bytes()[:-1000])
@@ -292,7 +294,7 @@ def test_a_data_file_that_was_cut_is_told_of_with_its_table(ground: Ground, tmp_
         assert "is missing" in done.out
 
 
-def test_a_custom_archive_that_was_cut_is_told_of(ground: Ground, tmp_path: Path) -> None:
+def test_a_truncated_custom_archive_is_reported(ground: Ground, tmp_path: Path) -> None:
     archive = ground.dump(tmp_path / "dump", "-Fc")
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size * 2 // 3])
     done = ground.dumps("verify", str(archive))
@@ -300,7 +302,7 @@ def test_a_custom_archive_that_was_cut_is_told_of(ground: Ground, tmp_path: Path
     assert "verification failed" in done.out
 
 
-def test_what_is_no_archive_and_one_of_a_later_version_is_said_in_a_sentence(ground: Ground, tmp_path: Path) -> None:
+def test_an_invalid_archive_and_one_of_a_later_version_are_clear_errors(ground: Ground, tmp_path: Path) -> None:
     archive = ground.dump(tmp_path / "dump", "-Fc")
     content = bytearray(archive.read_bytes())
     content[6] = 99  # magic, major, minor
@@ -312,7 +314,7 @@ def test_what_is_no_archive_and_one_of_a_later_version_is_said_in_a_sentence(gro
         assert done.err.startswith("error: ") and "Traceback" not in done.err
 
 
-def test_a_plain_dump_is_read_to_its_last_words(ground: Ground, tmp_path: Path) -> None:
+def test_a_plain_dump_is_read_to_its_last_line(ground: Ground, tmp_path: Path) -> None:
     archive = ground.dump(tmp_path / "dump.sql", "-Fp")
     assert "no table of contents" in ground.dumps("list", str(archive)).out
     assert ground.dumps("list", str(tmp_path / "nothing")).code == 2
@@ -326,7 +328,7 @@ def test_a_plain_dump_is_read_to_its_last_words(ground: Ground, tmp_path: Path) 
 # -- what is expected ------------------------------------------------------------------------------------------------
 
 
-def test_an_estimate_goes_by_the_tables_and_after_a_sweep_by_its_dumps(ground: Ground, tmp_path: Path) -> None:
+def test_an_estimate_uses_the_tables_and_after_a_sweep_its_dumps(ground: Ground, tmp_path: Path) -> None:
     before = json.loads(ground.dumps("estimate", ground.dsn, "--to", str(tmp_path), "--json").out)
     assert before["dump_bytes"] is None and before["ratio"] is None
     assert before["at_most_bytes"] == before["table_bytes"] > TABLES * ROWS * 30

@@ -46,7 +46,7 @@ def test_a_primary_that_answers_is_never_failed_over(shop: Console) -> None:
     assert found["primary"]["fix"].endswith("run cutover --input cluster=shop --input to=db2")
 
 
-def test_a_dead_primary_is_proved_from_here_and_from_the_standby(shop: Console, pair: Pair) -> None:
+def test_a_dead_primary_is_proved_from_this_host_and_from_the_standby(shop: Console, pair: Pair) -> None:
     assert shop.run("cluster", "show", "shop").code == 0
     with dead(pair):
         found = checks(shop, ready=True, command=FAILOVER)
@@ -57,7 +57,7 @@ def test_a_dead_primary_is_proved_from_here_and_from_the_standby(shop: Console, 
     assert plain.out.startswith("READY for a failover of shop to db2"), plain
 
 
-def test_what_the_standby_lacks_is_a_number_and_a_standby_that_has_it_is_named(
+def test_the_loss_of_the_standby_is_a_number_and_a_standby_that_has_it_is_named(
     shop: Console, pair: Pair, third: Cluster
 ) -> None:
     upstream = query(pair.standby, "show primary_conninfo").replace("'", "''")
@@ -80,7 +80,7 @@ def test_what_the_standby_lacks_is_a_number_and_a_standby_that_has_it_is_named(
     assert other["loss"]["text"].startswith("db3 has all WAL up to that position")
 
 
-def test_a_standby_that_still_hears_from_the_primary_refutes_its_death(shop: Console, pair: Pair) -> None:
+def test_a_standby_that_still_receives_from_the_primary_disproves_its_death(shop: Console, pair: Pair) -> None:
     """As after a cut between this host and the primary alone."""
     shop.write_config(pair.configured().replace(f"port={pair.primary.port}", "port=1"))
     query(pair.primary, "select pg_switch_wal()")  # a message to the standby

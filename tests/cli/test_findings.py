@@ -46,7 +46,7 @@ def until(agent: Agent, state: str) -> None:
     agent.until(lambda frame: [row.state for row in frame.findings if row.rule == RULE] == [state], f"{RULE}: {state}")
 
 
-def test_a_finding_is_listed_with_when_it_began_and_how_severe_it_is(watched: Console, cluster: Cluster) -> None:
+def test_a_finding_is_listed_with_its_start_and_its_severity(watched: Console, cluster: Cluster) -> None:
     done = watched.run("findings", "list", cluster.dsn())
     assert done.code == 0
     row = next(line for line in done.out.splitlines() if "connections-filling" in line)
@@ -61,18 +61,18 @@ def test_a_finding_has_all_its_evidence_as_json(watched: Console, cluster: Clust
     assert filling["since"].endswith("Z")
 
 
-def test_a_finding_is_shown_in_full_by_the_beginning_of_its_name(watched: Console, cluster: Cluster) -> None:
+def test_a_finding_is_shown_in_full_by_a_prefix_of_its_name(watched: Console, cluster: Cluster) -> None:
     done = watched.run("findings", "show", "connections-f", cluster.dsn())
     assert done.code == 0
     assert "evidence: used" in done.out
 
 
-def test_the_findings_are_in_the_object_of_show(watched: Console, cluster: Cluster) -> None:
+def test_the_findings_are_in_the_json_object_of_show(watched: Console, cluster: Cluster) -> None:
     [tick] = watched.run("show", "--json", cluster.dsn()).objects()
     assert [one["severity"] for one in tick["findings"] if one["id"] == "connections-filling"] == ["warning"]
 
 
-def test_an_acknowledged_finding_carries_name_and_note_and_is_an_event(console: Console, cluster: Cluster) -> None:
+def test_an_acknowledged_finding_has_name_and_note_and_is_an_event(console: Console, cluster: Cluster) -> None:
     with watching(console, cluster) as agent:
         done = console.run("findings", "ack", RULE, "--note", "pool is being resized", cluster.dsn())
         assert done.code == 0, done.err
@@ -84,7 +84,7 @@ def test_an_acknowledged_finding_carries_name_and_note_and_is_an_event(console: 
         assert any("pool is being resized" in row["text"] for row in tick["panels"]["events"]["rows"])
 
 
-def test_a_silenced_finding_no_longer_alarms_not_even_by_another_agent_until_it_is_taken_back(
+def test_a_silenced_finding_does_not_alarm_even_with_another_agent_until_unsilenced(
     console: Console, cluster: Cluster
 ) -> None:
     with watching(console, cluster) as agent:
@@ -101,13 +101,13 @@ def test_a_silenced_finding_no_longer_alarms_not_even_by_another_agent_until_it_
         assert console.run("check", cluster.dsn()).code == 1
 
 
-def test_what_is_said_of_a_finding_nobody_raised_is_refused_with_a_hint(watched: Console, cluster: Cluster) -> None:
+def test_an_acknowledgement_of_an_unknown_finding_is_refused_with_a_hint(watched: Console, cluster: Cluster) -> None:
     done = watched.run("findings", "ack", "disk-on-fire", cluster.dsn())
     assert done.code == 2
     assert done.err.startswith("error: no open finding 'disk-on-fire'\nhint: open findings: connections-filling")
 
 
-def test_where_no_server_is_named_the_only_agent_is_meant_and_that_is_said(watched: Console) -> None:
+def test_without_a_server_name_the_only_agent_is_used_and_that_is_reported(watched: Console) -> None:
     listed = watched.run("findings", "list")
     assert listed.code == 0 and RULE in listed.out
     assert "the only running agent, which watches postgres" in listed.err
@@ -115,20 +115,20 @@ def test_where_no_server_is_named_the_only_agent_is_meant_and_that_is_said(watch
     assert "no open finding 'no-such-rule'" in refused.err
 
 
-def test_where_another_server_is_named_the_agents_that_run_are_told(watched: Console) -> None:
+def test_for_another_server_the_running_agents_are_listed(watched: Console) -> None:
     named = watched.run("findings", "silence", RULE, "host=/nowhere dbname=app")
     assert (named.code, "no agent watches app" in named.err, "agents run for postgres" in named.err) == (3, True, True)
     by_environment = watched.run("findings", "silence", RULE, PGDATABASE="app", PGHOST="/nowhere")
     assert (by_environment.code, "no agent watches app" in by_environment.err) == (3, True)
 
 
-def test_without_an_agent_nothing_can_be_acknowledged_and_that_is_said(console: Console, cluster: Cluster) -> None:
+def test_without_an_agent_nothing_can_be_acknowledged_and_an_error_says_so(console: Console, cluster: Cluster) -> None:
     done = console.run("findings", "ack", "connections-filling", cluster.dsn())
     assert done.code == 3
     assert "no agent watches" in done.err and "hint:" in done.err
 
 
-def test_without_an_agent_the_findings_are_looked_for_and_nothing_is_left_behind(
+def test_without_an_agent_the_rules_are_evaluated_and_nothing_is_left_behind(
     console: Console, cluster: Cluster
 ) -> None:
     console.write_config(FILLING.format(critical=95.0))
@@ -138,7 +138,7 @@ def test_without_an_agent_the_findings_are_looked_for_and_nothing_is_left_behind
 
 
 @pytest.mark.parametrize(("critical", "code"), [(95.0, 1), (0.5, 2)])
-def test_check_without_an_agent_follows_the_configured_figures(
+def test_check_without_an_agent_follows_the_configured_thresholds(
     console: Console, cluster: Cluster, critical: float, code: int
 ) -> None:
     console.write_config(FILLING.format(critical=critical))
@@ -147,7 +147,7 @@ def test_check_without_an_agent_follows_the_configured_figures(
     assert "connections-filling" in done.out.splitlines()[0]
 
 
-def test_a_raised_finding_can_be_gone_to_in_the_recording(watched: Console) -> None:
+def test_replay_can_start_at_a_raised_finding(watched: Console) -> None:
     def shown() -> Done | None:
         done = watched.run("replay", "last", "--at", "finding:connections-filling", "--show", "--json")
         return done if done.code == 0 else None
@@ -156,7 +156,7 @@ def test_a_raised_finding_can_be_gone_to_in_the_recording(watched: Console) -> N
     assert "connections-filling" in [one["id"] for one in json.loads(done.out)["findings"]]
 
 
-def test_every_rule_is_listed_with_what_it_tells(console: Console) -> None:
+def test_every_rule_is_listed_with_what_it_detects(console: Console) -> None:
     done = console.run("findings", "rules", "--json")
     named = {rule["name"]: rule["title"] for rule in done.objects()}
     assert len(named) > 30 and all(named.values())

@@ -45,7 +45,7 @@ def only(done: Done) -> dict[str, object]:
     return found
 
 
-def test_what_was_recorded_is_listed_as_closed(recorded: Console) -> None:
+def test_a_finished_recording_is_listed_as_closed(recorded: Console) -> None:
     row = only(recorded.run("session", "list", "--json"))
     assert row["state"] == "closed"
     assert row["pinned"] is False
@@ -59,7 +59,7 @@ def test_the_session_directory_is_private(recorded: Console) -> None:
     assert {file.stat().st_mode & 0o777 for file in directory.iterdir() if file.is_file()} == {0o600}
 
 
-def test_a_session_tells_its_events(recorded: Console) -> None:
+def test_a_session_lists_its_events(recorded: Console) -> None:
     shown = recorded.run("session", "show")
     assert shown.code == 0
     [told] = recorded.run("session", "show", "--json").objects()
@@ -74,7 +74,7 @@ def test_plain_sqlite_reads_the_lines(recorded: Console) -> None:
     assert tags == {"DBACONSOLE"}
 
 
-def test_replay_prints_what_was_live_then(recorded: Console) -> None:
+def test_replay_prints_what_was_shown_live(recorded: Console) -> None:
     frame = only(recorded.run("replay", "last", "--show", "--json"))
     panels = frame["panels"]
     assert isinstance(panels, dict)
@@ -84,7 +84,7 @@ def test_replay_prints_what_was_live_then(recorded: Console) -> None:
     assert "loafer-0" in text.out
 
 
-def test_replay_goes_to_a_time_and_on_from_there(recorded: Console) -> None:
+def test_replay_starts_at_a_time_and_continues_from_there(recorded: Console) -> None:
     first = only(recorded.run("replay", "last", "--at", "+0s", "--json"))
     done = recorded.run("replay", "last", "--at", "+0s", "--for", "1h", "--json")
     seqs = [frame["seq"] for frame in done.objects()]
@@ -110,7 +110,7 @@ def test_a_time_before_the_end_may_be_written_with_a_minus(recorded: Console) ->
         (("locks", "--show"), 2, "no session named"),
     ],
 )
-def test_what_cannot_be_replayed_is_told_in_a_sentence(
+def test_a_replay_error_is_reported_in_one_sentence(
     recorded: Console, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     done = recorded.run("replay", *arguments)
@@ -138,7 +138,7 @@ def test_verify_finds_an_event_that_was_changed(recorded: Console, tmp_path: Pat
     assert "event 2" in done.out
 
 
-def test_a_recording_cut_short_is_shown_as_far_as_it_goes(recorded: Console, tmp_path: Path) -> None:
+def test_a_truncated_recording_is_shown_up_to_its_end(recorded: Console, tmp_path: Path) -> None:
     [session] = recorded.sessions.iterdir()
     copy = tmp_path / session.name
     shutil.copytree(session, copy)
@@ -151,7 +151,7 @@ def test_a_recording_cut_short_is_shown_as_far_as_it_goes(recorded: Console, tmp
     assert "Traceback" not in done.err
 
 
-def test_a_pinned_session_survives_a_prune_that_takes_all_others(recorded: Console, tmp_path: Path) -> None:
+def test_a_pinned_session_survives_a_prune_of_all_others(recorded: Console, tmp_path: Path) -> None:
     sessions = tmp_path / "sessions"
     shutil.copytree(recorded.sessions, sessions)
 
@@ -195,14 +195,14 @@ def test_show_check_and_doctor_use_the_agent_that_runs(recording: tuple[Console,
     assert str(agent.process.pid) in console.run("attach", "--list").out
 
 
-def test_the_agents_events_come_with_what_show_prints(recording: tuple[Console, Agent], cluster: Cluster) -> None:
+def test_show_prints_the_events_of_the_agent(recording: tuple[Console, Agent], cluster: Cluster) -> None:
     shown = only(recording[0].run("show", "events", "--json", cluster.dsn()))
     panels = shown["panels"]
     assert isinstance(panels, dict)
     assert {"session.start", "server.connected"} <= {row["kind"] for row in panels["events"]["rows"]}
 
 
-def test_a_recorder_that_cannot_record_does_not_pretend_to(console: Console, cluster: Cluster) -> None:
+def test_a_recorder_that_cannot_record_says_so(console: Console, cluster: Cluster) -> None:
     (console.home / "file").write_text("")
     done = console.run("record", "--for", "1s", "--sessions", str(console.home / "file"), cluster.dsn())
     assert done.code == 6
@@ -216,7 +216,7 @@ def test_a_second_recorder_of_one_target_is_refused(recording: tuple[Console, Ag
     assert "dba-console attach" in done.err
 
 
-def test_an_interrupted_show_ends_with_the_shells_code_and_no_word(console: Console, cluster: Cluster) -> None:
+def test_an_interrupted_show_ends_with_the_shell_exit_code_and_no_message(console: Console, cluster: Cluster) -> None:
     with console.running("show", "--json", "--every", "1s", cluster.dsn()) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("{")
@@ -225,7 +225,7 @@ def test_an_interrupted_show_ends_with_the_shells_code_and_no_word(console: Cons
     assert (process.returncode, err) == (130, "")
 
 
-def test_show_tells_when_its_agent_ends(console: Console, cluster: Cluster) -> None:
+def test_show_says_when_its_agent_ends(console: Console, cluster: Cluster) -> None:
     with (
         console.watching(cluster.dsn()) as agent,
         console.running("show", "--json", "--every", "1s", cluster.dsn()) as show,
@@ -240,7 +240,7 @@ def test_show_tells_when_its_agent_ends(console: Console, cluster: Cluster) -> N
     assert err.startswith("error: lost the connection to the agent")
 
 
-def test_attach_without_an_agent_says_how_one_is_started(console: Console) -> None:
+def test_attach_without_an_agent_says_how_to_start_one(console: Console) -> None:
     done = console.run("attach")
     assert done.code == 3
     assert "`dba-console DSN` starts one" in done.err

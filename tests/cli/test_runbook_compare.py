@@ -68,7 +68,7 @@ def compared(console: Console, *arguments: str) -> Done:
     return console.run("runbook", "runs", *arguments, "--compare", timeout=WAIT_S)
 
 
-def test_runs_about_one_cluster_are_compared_and_rehearsals_are_not_among_them(walked: Console) -> None:
+def test_runs_of_one_cluster_are_compared_without_rehearsals(walked: Console) -> None:
     [found] = compared(walked, "practice", "--json").objects()
     assert (found["runbook"], found["about"], found["mode"]) == ("practice", "cluster shop", "run")
     assert [one["inputs"]["to"] for one in found["runs"]] == ["db2", "db1"]
@@ -81,7 +81,7 @@ def test_runs_about_one_cluster_are_compared_and_rehearsals_are_not_among_them(w
     assert (known["usual_runs"], known["last_s"]) == (1, pytest.approx(move["values"][0]))
 
 
-def test_the_table_names_runs_as_the_command_takes_them(walked: Console) -> None:
+def test_the_table_shows_run_names_that_the_command_accepts(walked: Console) -> None:
     shown = compared(walked, "practice", "--count", "2")
     assert shown.code == 0, shown
     lines = shown.out.splitlines()

@@ -89,7 +89,7 @@ def ground(cluster: Cluster) -> Iterator[Ground]:
         yield Ground(console, cluster.dsn(), agent.target)
 
 
-def test_a_run_with_all_it_asks_for_ends_well_and_is_told(ground: Ground) -> None:
+def test_a_run_with_all_inputs_given_succeeds_and_is_reported(ground: Ground) -> None:
     done = ground.runbook(
         "run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", "--input", "word=salve"
     )
@@ -101,14 +101,14 @@ def test_a_run_with_all_it_asks_for_ends_well_and_is_told(ground: Ground) -> Non
     assert "done" in story.out and "salve" not in story.err
 
 
-def test_output_lands_in_the_log_of_the_session(ground: Ground) -> None:
+def test_output_is_in_the_log_of_the_session(ground: Ground) -> None:
     done = ground.runbook("run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", "--input", "word=ave")
     assert done.code == 0, done
     log = next(ground.console.sessions.glob("*/session.log"))
     wait_until(lambda: " SMALL: ave\n" in log.read_text(), WAIT_S, what="the line in session.log")
 
 
-def test_what_nobody_confirmed_is_not_done_and_the_code_says_so(ground: Ground) -> None:
+def test_an_unconfirmed_change_is_not_done_and_the_exit_code_says_so(ground: Ground) -> None:
     done = ground.runbook("run", ground.book(), "--yes")
     assert done.code == 8, done
     assert f"--confirm say-it={ground.target}" in done.out
@@ -116,13 +116,13 @@ def test_what_nobody_confirmed_is_not_done_and_the_code_says_so(ground: Ground) 
     assert "aborted" in ground.story().out
 
 
-def test_without_a_word_nothing_is_begun(ground: Ground) -> None:
+def test_without_a_confirmation_nothing_is_started(ground: Ground) -> None:
     done = ground.runbook("run", ground.book())
     assert done.code == 8, done
     assert "--confirm start=yes" in done.out
 
 
-def test_a_confirmation_for_another_server_is_not_taken(ground: Ground) -> None:
+def test_a_confirmation_for_another_server_is_not_accepted(ground: Ground) -> None:
     done = ground.runbook("run", ground.book(), "--confirm", "say-it=another", "--yes")
     assert done.code == 8, done
     assert "does not fit" in done.out and "and nothing." not in done.out
@@ -134,13 +134,13 @@ def test_a_check_that_fails_fails_the_run(ground: Ground) -> None:
     assert "failed" in done.out
 
 
-def test_lines_of_a_pipe_answer_with_plain(ground: Ground) -> None:
+def test_with_plain_lines_of_a_pipe_are_answers(ground: Ground) -> None:
     done = ground.runbook("run", ground.book(), "--plain", stdin=f"yes\n{ground.target}\ny\n")
     assert done.code == 0, done
     assert f"type `{ground.target}` >" in done.out
 
 
-def test_json_gives_an_object_for_everything_that_happens(ground: Ground) -> None:
+def test_json_prints_an_object_for_every_event(ground: Ground) -> None:
     done = ground.runbook("run", ground.book(), "--json", "--confirm", f"say-it={ground.target}", "--yes")
     assert done.code == 0, done
     events = done.objects()
@@ -156,7 +156,7 @@ def test_a_rehearsal_changes_nothing_and_asks_nothing(ground: Ground) -> None:
     assert "does not guarantee" in done.out
 
 
-def test_a_run_that_was_left_waits_and_is_come_back_to(ground: Ground) -> None:
+def test_a_detached_run_waits_and_is_reattached(ground: Ground) -> None:
     left = ground.runbook("run", ground.book(), "--plain", stdin="yes\n")
     assert left.code == 130, left
     assert "continues" in left.out and "runbook resume" in left.out
@@ -166,7 +166,7 @@ def test_a_run_that_was_left_waits_and_is_come_back_to(ground: Ground) -> None:
     assert back.code == 0, back
 
 
-def test_a_run_that_waits_at_a_failure_is_ended_by_who_comes_back_with_answers_and_nobody_to_ask(
+def test_a_run_waiting_at_a_failure_is_ended_by_a_headless_client_that_reattaches(
     ground: Ground,
 ) -> None:
     left = ground.runbook("run", ground.book("false"), "--plain", stdin=f"yes\n{ground.target}\ny\n")
@@ -197,7 +197,7 @@ def test_an_interrupt_leaves_the_run_where_it_is(ground: Ground) -> None:
     assert ended.code == 7, ended
 
 
-def test_a_secret_is_neither_given_as_an_argument_nor_found_anywhere_after(ground: Ground) -> None:
+def test_a_secret_is_neither_an_argument_nor_found_anywhere_later(ground: Ground) -> None:
     given = ground.runbook("run", ground.book(), "--yes", "--input", "key=tr0ub4dor")
     assert given.code == 2 and "is secret" in given.err and "tr0ub4dor" not in given.err + given.out
     done = ground.runbook(
@@ -225,7 +225,7 @@ def content(path: Path) -> bytes:
         (("BOOK", "--input", "wrod=x"), 2, "word"),
     ],
 )
-def test_what_cannot_be_meant_is_said_before_anything_begins(
+def test_an_invalid_request_is_reported_before_anything_starts(
     ground: Ground, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     book = ground.book()
@@ -234,7 +234,7 @@ def test_what_cannot_be_meant_is_said_before_anything_begins(
     assert said in done.err and "Traceback" not in done.err
 
 
-def test_the_sessions_runs_are_shown_and_hold(ground: Ground) -> None:
+def test_the_runs_of_a_session_are_shown_and_verified(ground: Ground) -> None:
     assert ground.runbook("rehearse", ground.book(), "--yes").code == 0
     shown = ground.console.run("session", "show", "last", timeout=WAIT_S)
     assert "\nruns\n" in shown.out and "-small-" in shown.out
@@ -247,7 +247,7 @@ def test_the_sessions_runs_are_shown_and_hold(ground: Ground) -> None:
     assert again.code == 6 and "has ended" in again.err
 
 
-def test_the_story_is_told_as_an_object_and_without_its_plan_too(ground: Ground) -> None:
+def test_the_story_is_shown_as_an_object_and_also_without_its_plan(ground: Ground) -> None:
     assert ground.runbook("rehearse", ground.book(), "--yes").code == 0
     whole = ground.console.run("runbook", "runs", "last", "--json", timeout=WAIT_S).objects()
     assert len(whole) == 1
@@ -261,7 +261,7 @@ def test_the_story_is_told_as_an_object_and_without_its_plan_too(ground: Ground)
     shutil.rmtree(whole[0]["path"])
 
 
-def test_a_run_whose_agent_was_killed_is_gone_on_with(console: Console, cluster: Cluster) -> None:
+def test_a_run_whose_agent_was_killed_is_resumed(console: Console, cluster: Cluster) -> None:
     ground = Ground(console, cluster.dsn(), "")
     with console.watching(cluster.dsn()) as agent:
         assert ground.runbook("run", ground.book(), "--plain", stdin="yes\n").code == 130
@@ -277,7 +277,7 @@ def test_a_run_whose_agent_was_killed_is_gone_on_with(console: Console, cluster:
     assert console.run("session", "verify", "last", timeout=WAIT_S).code == 0
 
 
-def test_a_run_knows_its_server_and_is_resumed_without_naming_it(console: Console, cluster: Cluster) -> None:
+def test_a_run_has_its_server_recorded_and_is_resumed_without_naming_it(console: Console, cluster: Cluster) -> None:
     ground = Ground(console, cluster.dsn(), "")
     with console.watching(cluster.dsn(password="not-looked-at")) as agent:
         assert ground.runbook("run", ground.book(), "--plain", stdin="yes\n").code == 130
@@ -295,7 +295,7 @@ def test_a_run_knows_its_server_and_is_resumed_without_naming_it(console: Consol
         assert "not-looked-at" not in path.read_text()
 
 
-def test_where_no_agent_watches_the_run_begins_one(console: Console, cluster: Cluster) -> None:
+def test_if_no_agent_watches_the_run_starts_one(console: Console, cluster: Cluster) -> None:
     ground = Ground(console, cluster.dsn(), "")
     try:
         done = ground.runbook("rehearse", ground.book(), "--yes")

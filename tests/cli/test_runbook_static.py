@@ -27,7 +27,7 @@ def own(console: Console) -> Path:
     return directory
 
 
-def test_the_list_tells_id_title_findings_and_where_each_is_from(console: Console, own: Path) -> None:
+def test_the_list_shows_id_title_findings_and_source(console: Console, own: Path) -> None:
     done = console.run("runbook", "list")
     assert done.code == 0
     row = next(line for line in done.out.splitlines() if line.startswith("book "))
@@ -39,7 +39,7 @@ def test_the_list_tells_id_title_findings_and_where_each_is_from(console: Consol
     assert {"book", "lock-queue"} <= {one["id"] for one in answering} < set(listed)
 
 
-def test_a_runbook_of_ones_own_hides_the_shipped_one_and_that_is_told(console: Console, own: Path) -> None:
+def test_a_custom_runbook_hides_the_shipped_one_and_that_is_reported(console: Console, own: Path) -> None:
     (own / "lock-queue.md").write_text(BOOK.replace('id = "book"', 'id = "lock-queue"'))
     done = console.run("runbook", "list")
     assert f"{own / 'lock-queue.md'} is used, not " in done.out
@@ -48,14 +48,14 @@ def test_a_runbook_of_ones_own_hides_the_shipped_one_and_that_is_told(console: C
     assert "is used, not " in shown.err
 
 
-def test_a_configured_directory_that_is_not_there_is_told_and_the_rest_works(console: Console) -> None:
+def test_a_missing_configured_directory_is_reported_and_the_others_work(console: Console) -> None:
     console.write_config('[runbooks]\npath = ["/nowhere/at/all"]\n')
     done = console.run("runbook", "list")
     assert done.code == 0 and "lock-queue" in done.out
     assert "cannot read the runbooks of /nowhere/at/all" in done.err
 
 
-def test_show_prints_what_was_understood_and_what_stands_there(console: Console, own: Path) -> None:
+def test_show_prints_the_parsed_runbook_and_its_text(console: Console, own: Path) -> None:
     done = console.run("runbook", "show", "book")
     assert done.code == 0
     assert "memory.free_bytes > least" in done.out and "confirm: type the target name" in done.out
@@ -65,7 +65,7 @@ def test_show_prints_what_was_understood_and_what_stands_there(console: Console,
     assert [block["kind"] for block in plan["steps"][0]["blocks"]] == ["check", "change"]
 
 
-def test_plan_tells_what_a_run_would_do_and_no_secret(console: Console, own: Path) -> None:
+def test_plan_shows_what_a_run_would_do_and_no_secret(console: Console, own: Path) -> None:
     done = console.run("runbook", "plan", "book", "--input", "token=hush", "--input", "least=2GB")
     assert done.code == 0
     assert "least = 2.0 GB" in done.out and "nothing was run" in done.out and "hush" not in done.out
@@ -82,7 +82,7 @@ du -sh -- "$RB_where" | tail -n 1
 """
 
 
-def test_a_plan_is_word_for_word_and_its_hash_is_of_its_inputs(console: Console, own: Path) -> None:
+def test_a_plan_is_verbatim_and_its_hash_covers_its_inputs(console: Console, own: Path) -> None:
     statement = f"select '{'x' * 200}' = %(where)s as holds"
     body = f"## One\n\n```sh {{check}}\n{SCRIPT}```\n\n```sql {{check}}\n{statement}\n```\n"
     (own / "words.md").write_text(
@@ -106,9 +106,7 @@ def test_a_plan_is_word_for_word_and_its_hash_is_of_its_inputs(console: Console,
         (("--input", "lest=1", "--input", "token=x"), "did you mean least?"),
     ],
 )
-def test_inputs_that_will_not_do_are_refused(
-    console: Console, own: Path, arguments: tuple[str, ...], said: str
-) -> None:
+def test_invalid_inputs_are_refused(console: Console, own: Path, arguments: tuple[str, ...], said: str) -> None:
     done = console.run("runbook", "plan", "book", *arguments)
     assert done.code == 2 and said in done.err and "Traceback" not in done.err
 
@@ -131,7 +129,7 @@ def test_every_shipped_runbook_passes(console: Console) -> None:
     assert done.code == 0, done.out
 
 
-def test_a_new_runbook_can_be_planned_at_once_and_is_never_written_over(console: Console) -> None:
+def test_a_new_runbook_can_be_planned_at_once_and_is_never_overwritten(console: Console) -> None:
     done = console.run("runbook", "new", "my-own", "--finding", "idle-in-transaction", "--directory", str(console.home))
     path = console.home / "my-own.md"
     assert done.code == 0 and done.out.strip() == str(path)
@@ -143,7 +141,7 @@ def test_a_new_runbook_can_be_planned_at_once_and_is_never_written_over(console:
     assert console.run("runbook", "new", "Not This").code == 2
 
 
-def test_what_is_no_runbook_is_told_in_a_sentence(console: Console) -> None:
+def test_an_invalid_runbook_is_reported_in_one_sentence(console: Console) -> None:
     for name, said in (("lock-queu", "did you mean lock-queue?"), ("./x.md", "cannot read x.md")):
         done = console.run("runbook", "show", name)
         assert done.code == 2 and said in done.err and "Traceback" not in done.err

@@ -24,7 +24,7 @@ def test_attach_shows_the_running_agent_and_leaves_it_running(console: Console, 
         assert len(console.run("attach", "--json").objects()) == 1
 
 
-def test_attach_asks_which_of_two_agents_is_meant(console: Console, cluster: Cluster) -> None:
+def test_attach_asks_which_of_two_agents_to_use(console: Console, cluster: Cluster) -> None:
     cluster.psql("create database other")
     with ExitStack() as stack:
         stack.callback(cluster.psql, "drop database other")
@@ -38,7 +38,7 @@ def test_attach_asks_which_of_two_agents_is_meant(console: Console, cluster: Clu
             assert "enter a number from 1 to 2" in terminal.screen()
 
 
-def test_replay_opens_the_recording_at_the_time_asked_for(console: Console, cluster: Cluster) -> None:
+def test_replay_opens_the_recording_at_the_requested_time(console: Console, cluster: Cluster) -> None:
     assert console.run("record", "--for", "2s", cluster.dsn()).code == 0
     with Tmux(console.command("replay", "last", "--at", "+1s"), environment=console.environ()) as terminal:
         terminal.wait_for(r"REPLAY 20\d\d-")
@@ -63,7 +63,7 @@ echo "said in the run"
 """
 
 
-def test_a_replay_shows_the_runs_as_they_stood_and_offers_no_act(console: Console, cluster: Cluster) -> None:
+def test_a_replay_shows_the_runs_as_they_were_and_offers_no_change(console: Console, cluster: Cluster) -> None:
     book = console.home / "seen-later.md"
     book.write_text(RUN_LATER)
     with console.watching(cluster.dsn()) as agent:

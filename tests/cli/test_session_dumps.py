@@ -45,7 +45,7 @@ def runs(console: Console, dsn: str) -> list[int]:
     return [len(job["runs"]) for job in done.objects()]
 
 
-def test_every_job_is_told_with_its_trend_and_the_day_it_outgrows_its_window(console: Console) -> None:
+def test_every_job_is_shown_with_its_trend_and_the_day_it_outgrows_its_window(console: Console) -> None:
     keep(console)
     console.write_config('[jobs]\nwindow = "9h"\n[jobs.windows]\n"pg_dump of app" = "2h"\n')
     done = console.run("session", "report", "--dumps", "--target", DSN)
@@ -68,7 +68,7 @@ def test_any_target_of_a_server_has_its_history(console: Console) -> None:
     assert runs(console, DSN.replace("5999", "6000")) == []
 
 
-def test_where_nothing_is_known_that_is_said_and_what_is_damaged_stays_where_it_is(console: Console) -> None:
+def test_an_empty_history_is_reported_and_a_damaged_one_stays_in_place(console: Console) -> None:
     done = console.run("session", "report", "--dumps", "--target", DSN)
     assert done.code == 0 and "no dump or restore of this server is known" in done.out
     keep(console)
@@ -80,7 +80,7 @@ def test_where_nothing_is_known_that_is_said_and_what_is_damaged_stays_where_it_
     assert refused.code == 2 and "not a duration" in refused.err and "Traceback" not in refused.err
 
 
-def test_a_server_is_found_by_the_name_that_the_screens_show(console: Console, cluster: Cluster) -> None:
+def test_a_server_is_found_by_the_name_shown_on_the_screens(console: Console, cluster: Cluster) -> None:
     dsn = cluster.dsn()
     keep(console, dsn)
     assert console.run("record", dsn, "--for", "2s").code == 0

@@ -50,7 +50,7 @@ def test_nothing_is_left_behind(console: Console, cluster: Cluster) -> None:
         wait_until(lambda: asking.execute(SEATS).fetchall() == [(0,)], 60, what="the end of its connection")
 
 
-def test_the_overview_as_text_fits_the_width_asked_for(console: Console, cluster: Cluster) -> None:
+def test_the_overview_as_text_fits_the_requested_width(console: Console, cluster: Cluster) -> None:
     done = console.run("show", "--width", "80", cluster.dsn())
     assert (done.code, done.err) == (0, "")
     assert "Connections" in done.out
@@ -66,14 +66,14 @@ def test_a_named_panel_is_shown_in_full_and_alone(console: Console, cluster: Clu
     assert {row["application"] for row in frame["panels"]["sessions"]["rows"]} >= {"loafer-0", "loafer-1", "loafer-2"}
 
 
-def test_count_gives_as_many_objects_in_order(console: Console, cluster: Cluster) -> None:
+def test_count_prints_that_many_objects_in_order(console: Console, cluster: Cluster) -> None:
     done = console.run("show", "--json", "--every", "250ms", "--count", "3", cluster.dsn())
     seqs = [frame["seq"] for frame in done.objects()]
     assert len(seqs) == 3
     assert seqs == sorted(set(seqs))
 
 
-def test_a_word_that_is_neither_panel_nor_target_gets_the_nearest(console: Console) -> None:
+def test_a_word_that_is_neither_panel_nor_target_gets_the_nearest_match(console: Console) -> None:
     done = console.run("show", "lokcs")
     assert done.code == 2
     assert "did you mean locks?" in done.err
@@ -84,7 +84,7 @@ def test_a_named_target_of_the_configuration_is_shown(console: Console, cluster:
     assert console.run("show", "here", "--json").objects()[0]["panels"]["connections"]["source"] == "sql"
 
 
-def test_without_a_server_what_is_known_is_printed_and_the_exit_code_says_so(console: Console) -> None:
+def test_without_a_server_known_values_are_printed_and_the_exit_code_says_so(console: Console) -> None:
     done = console.run("show", "--json", NOWHERE)
     assert done.code == 3
     assert done.err.startswith("error: not connected: ")
@@ -92,7 +92,7 @@ def test_without_a_server_what_is_known_is_printed_and_the_exit_code_says_so(con
     assert frame["panels"]["connections"]["used"] is None
 
 
-def test_with_no_slot_free_blind_mode_is_printed_and_it_is_no_error(
+def test_without_a_free_slot_blind_mode_is_printed_and_is_not_an_error(
     console: Console, fresh_cluster: FreshCluster
 ) -> None:
     full = fresh_cluster({"max_connections": 10, "superuser_reserved_connections": 3})
@@ -106,7 +106,7 @@ def test_with_no_slot_free_blind_mode_is_printed_and_it_is_no_error(
     assert frame["panels"]["connections"]["used"] in (7, 8)
 
 
-def test_a_password_in_the_connection_string_is_warned_about_and_never_printed(
+def test_a_password_in_the_connection_string_causes_a_warning_and_is_never_printed(
     console: Console, cluster: Cluster
 ) -> None:
     done = console.run("show", cluster.dsn(password="s3cret-word"))
@@ -124,12 +124,12 @@ def test_check_is_ok_with_performance_data_on_a_quiet_server(console: Console, c
     assert "used_pct=" in done.out
 
 
-def test_a_mistyped_panel_beside_a_server_is_told_with_the_nearest(console: Console) -> None:
+def test_a_mistyped_panel_with_a_server_gets_the_nearest_match(console: Console) -> None:
     done = console.run("show", "locsk", NOWHERE)
     assert (done.code, done.err) == (2, "error: 'locsk' is neither a panel nor a target\nhint: did you mean locks?\n")
 
 
-def test_check_is_critical_where_nothing_can_be_connected_to(console: Console) -> None:
+def test_check_is_critical_if_nothing_can_be_connected_to(console: Console) -> None:
     done = console.run("check", "--json", NOWHERE)
     assert done.code == 2
     assert done.objects()[0]["status"] == "CRITICAL"
@@ -158,7 +158,7 @@ def test_states_of_sessions_that_are_not_tracked_are_unknown_with_the_reason(
     assert "track_activities is off for" in checked.out.splitlines()[0], checked.out
 
 
-def test_doctor_finds_what_a_plain_role_lacks(console: Console, cluster: Cluster, plain: str) -> None:
+def test_doctor_finds_missing_rights_of_a_plain_role(console: Console, cluster: Cluster, plain: str) -> None:
     done = console.run("doctor", "--json", cluster.dsn(user=plain))
     found = {check["id"]: check for check in done.objects()}
     assert done.code == 0, done.err
@@ -189,7 +189,7 @@ def test_doctor_says_when_sessions_cannot_be_written(console: Console, cluster: 
     assert done.code == 6
 
 
-def test_json_of_names_that_drive_a_terminal_has_none_of_their_signs(console: Console, cluster: Cluster) -> None:
+def test_json_of_names_with_terminal_escapes_contains_no_escapes(console: Console, cluster: Cluster) -> None:
     with session(cluster) as hostile:
         hostile.execute("select 'a\u202eb\u009b2J\u200b\ufeff'")
         done = console.run("show", "sessions", "--json", cluster.dsn())

@@ -24,7 +24,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         yield Ground(cluster, directory)
 
 
-def test_a_restore_is_shown_with_its_process_its_archive_and_its_share(ground: Ground, console: Console) -> None:
+def test_a_restore_is_shown_with_its_process_archive_and_progress(ground: Ground, console: Console) -> None:
     target = ground.target()
     command = [ground.path("pg_restore"), "-j2", "-v", "-d", ground.dsn(target), "d"]
     with ground.held(command, 2, target) as held:

@@ -72,14 +72,14 @@ def texts(out: str) -> list[str]:
     return [line.split("TAG: ", 1)[1] for line in out.splitlines()]
 
 
-def test_lines_are_stamped_as_syslog_does_it(console: Console) -> None:
+def test_lines_are_stamped_in_syslog_format(console: Console) -> None:
     done = console.run("stamp", "--tag", "PGRESTORE", stdin="creating TABLE a\n\n  b: c\n")
     assert (done.code, done.err) == (0, "")
     head = rf"[A-Z][a-z][a-z] [ \d]\d \d\d:\d\d:\d\d {re.escape(HOST)} PGRESTORE: "
     assert re.fullmatch(f"{head}creating TABLE a\n{head}\n{head}  b: c\n", done.out)
 
 
-def test_a_day_before_the_tenth_is_padded_with_a_blank() -> None:
+def test_a_day_before_the_tenth_is_padded_with_a_space() -> None:
     stamps = LinePrefix("db2", "X", iso=False, utc=True)
     assert stamps.at_time(1_783_047_804_000_000) == b"Jul  3 03:03:24 db2 X: "
     assert stamps.at_time(1_784_864_204_999_999) == b"Jul 24 03:36:44 db2 X: "
@@ -99,7 +99,7 @@ def test_iso_stamps_carry_zone_and_microseconds(monkeypatch: pytest.MonkeyPatch)
         time.tzset()
 
 
-def test_a_line_goes_out_as_soon_as_it_came_in(console: Console) -> None:
+def test_a_line_is_written_as_soon_as_it_arrives(console: Console) -> None:
     with stamping(console) as stamp:
         stamp.write(b"first\nhal")
         seen = stamp.read_until(b"first\n")
@@ -109,7 +109,7 @@ def test_a_line_goes_out_as_soon_as_it_came_in(console: Console) -> None:
         assert stamp.end()[0] == 0
 
 
-def test_bytes_are_kept_and_a_last_line_without_end_is_a_line(console: Console) -> None:
+def test_bytes_are_preserved_and_an_unterminated_last_line_is_a_line(console: Console) -> None:
     with stamping(console) as stamp:
         stamp.write(b"a\xff\x00\r\tb\n\xc3")
         code, out, err = stamp.end()
@@ -117,13 +117,13 @@ def test_bytes_are_kept_and_a_last_line_without_end_is_a_line(console: Console) 
     assert [line.split(b"TAG: ")[1] for line in out.split(b"\n")[:-1]] == [b"a\xff\x00\r\tb", b"\xc3"]
 
 
-def test_much_goes_through_unchanged(console: Console) -> None:
+def test_large_input_passes_unchanged(console: Console) -> None:
     lines = [f"line {number} {'x' * (number % 300)}" for number in range(50_000)]
     done = console.run("stamp", "-t", "TAG", stdin="\n".join(lines) + "\n")
     assert texts(done.out) == lines
 
 
-def test_lines_of_any_length_come_through_in_any_chunks(tmp_path: Path) -> None:
+def test_lines_of_any_length_pass_in_any_chunks(tmp_path: Path) -> None:
     class Kept(LineDestination):
         def __init__(self) -> None:
             self.lines: list[bytes] = []
@@ -139,7 +139,7 @@ def test_lines_of_any_length_come_through_in_any_chunks(tmp_path: Path) -> None:
     assert kept.lines == text.split(b"\n")
 
 
-def test_the_summary_names_the_lines_after_which_it_took_longest(console: Console) -> None:
+def test_the_summary_names_the_lines_with_the_longest_delay_after_them(console: Console) -> None:
     with stamping(console, "--summary") as stamp:
         stamp.write(b"quick\nslow \x1b[2J\n")
         stamp.read_until(b"slow")
@@ -152,7 +152,7 @@ def test_the_summary_names_the_lines_after_which_it_took_longest(console: Consol
     assert sorted(row.rpartition("TAG: ")[2] for row in rows) == ["last", "slow ␛[2J"]
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(console: Console) -> None:
+def test_a_reader_that_closes_ends_it_quietly(console: Console) -> None:
     command = " ".join(console.command("stamp", "-t", "TAG"))
     script = f"yes | {command} | head -2; exit ${{PIPESTATUS[1]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, env=console.environ())
@@ -165,7 +165,7 @@ def test_lines_for_a_closed_standard_output_are_counted_as_lost(console: Console
     assert done.returncode == 2 and "1 line could not be written to standard output" in done.stderr
 
 
-def test_ctrl_c_waits_for_the_last_words_of_the_command_before_it(console: Console) -> None:
+def test_ctrl_c_waits_for_the_last_output_of_the_command_before_it(console: Console) -> None:
     with stamping(console) as stamp:
         stamp.write(b"working\n")
         stamp.read_until(b"working\n")
@@ -214,7 +214,7 @@ def test_a_lost_terminal_does_not_end_the_command_before_it(console: Console) ->
                 os.close(descriptor)
 
 
-def test_a_full_disk_does_not_end_the_command_before_it_and_is_told(console: Console) -> None:
+def test_a_full_disk_does_not_end_the_command_before_it_and_is_reported(console: Console) -> None:
     with open("/dev/full", "wb") as full, subprocess.Popen(
         console.command("stamp", "-t", "TAG"), stdin=subprocess.PIPE, stdout=full, stderr=subprocess.PIPE,
         env=console.environ(),
@@ -238,7 +238,7 @@ def test_syslog_gets_each_line_with_priority_and_tag(console: Console) -> None:
     ]
 
 
-def test_a_log_daemon_that_is_not_there_is_told_once_and_the_lines_go_on(console: Console) -> None:
+def test_a_missing_log_daemon_is_reported_once_and_the_lines_continue(console: Console) -> None:
     done = console.run("stamp", "-t", "TAG", f"--syslog={console.home}/none", stdin="one\ntwo\n")
     assert (done.code, texts(done.out)) == (0, ["one", "two"])
     first, last = done.err.splitlines()
@@ -246,7 +246,7 @@ def test_a_log_daemon_that_is_not_there_is_told_once_and_the_lines_go_on(console
     assert last == "warning: 2 lines did not reach the log daemon: No such file or directory"
 
 
-def test_a_log_daemon_that_does_not_read_holds_nobody(console: Console) -> None:
+def test_a_log_daemon_that_does_not_read_blocks_nothing(console: Console) -> None:
     path = console.home / "log"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
         daemon.bind(str(path))
@@ -255,7 +255,7 @@ def test_a_log_daemon_that_does_not_read_holds_nobody(console: Console) -> None:
     assert "it does not accept messages" in done.err
 
 
-def test_the_lines_are_kept_in_a_session_and_noted_in_it(console: Console) -> None:
+def test_the_lines_are_stored_in_a_session_and_recorded_in_it(console: Console) -> None:
     console.write_config("")
     with console.running("record", "host=/nowhere port=1") as agent:
         wait_until(lambda: sessions(console), LIMIT_S, what="the session")
@@ -274,7 +274,7 @@ def test_the_lines_are_kept_in_a_session_and_noted_in_it(console: Console) -> No
     assert console.run("session", "verify", "last").code == 0
 
 
-def test_a_session_that_is_not_there_is_an_error_before_a_line_is_read(console: Console) -> None:
+def test_a_missing_session_is_an_error_before_a_line_is_read(console: Console) -> None:
     done = console.run("stamp", "-t", "TAG", "--session", "last", stdin="one\n")
     assert (done.code, done.out) == (6, "")
     assert done.err.startswith("error: no session in ")
@@ -293,18 +293,18 @@ def sessions(console: Console) -> list[Path]:
         (["-t", "X", "--sumary"], "no such option"),
     ],
 )
-def test_mistakes_are_told(arguments: list[str], said: str) -> None:
+def test_errors_are_reported(arguments: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse(arguments)
 
 
-def test_a_wrong_option_is_told_with_what_was_probably_meant(console: Console) -> None:
+def test_a_wrong_option_is_reported_with_the_probable_one(console: Console) -> None:
     done = console.run("stamp", "-t", "X", "--sumary")
     assert (done.code, done.out) == (2, "")
     assert done.err == "error: no such option: --sumary\nhint: did you mean --summary?\n"
 
 
-def test_it_loads_nothing_that_it_does_not_need(console: Console) -> None:
+def test_it_loads_only_what_it_needs(console: Console) -> None:
     code = (
         "import sys; sys.argv = ['dba-console', 'stamp', '-t', 'X']; from dba_console.__main__ import main; main();"
         "print(sorted({name.partition('.')[0] for name in sys.modules} & "

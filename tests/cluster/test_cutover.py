@@ -68,7 +68,7 @@ def clients_write(ground: PracticeCluster) -> None:
     wait_until(lambda: ground.verdict().acknowledged > before, what="a commit of the load")
 
 
-def test_a_cutover_and_the_way_back_lose_nothing_and_every_node_follows(
+def test_a_cutover_and_its_return_lose_nothing_and_every_node_follows(
     console: Console, ground: PracticeCluster
 ) -> None:
     for count, (to, old) in enumerate((("db2", "db1"), ("db1", "db2")), start=2):
@@ -86,7 +86,7 @@ def test_a_cutover_and_the_way_back_lose_nothing_and_every_node_follows(
     assert found.all_kept and found.acknowledged > 0, found.sentence()
 
 
-def test_without_the_name_typed_everything_is_as_before(console: Console, ground: PracticeCluster) -> None:
+def test_without_the_typed_name_nothing_changes(console: Console, ground: PracticeCluster) -> None:
     before = timeline(ground, "db1")
     done = go(console, ground, "db2", f"{HOLD}=yes")
     assert done.code == 8 and "type `db2` to confirm" in done.out, done
@@ -110,12 +110,12 @@ def test_a_cluster_that_is_not_ready_is_left_alone(console: Console, ground: Pra
     assert primary(ground) == ["db1"] and "PAUSE shop" not in done.out
 
 
-def test_a_node_of_another_name_is_refused_with_the_names_there_are(console: Console, ground: PracticeCluster) -> None:
+def test_an_unknown_node_name_is_refused_with_the_existing_names(console: Console, ground: PracticeCluster) -> None:
     done = go(console, ground, "db9", f"{HOLD}=yes")
     assert done.code == 8 and "use one of: db1, db2, db3" in done.out, done
 
 
-def test_a_dead_primary_is_replaced_once_the_loss_is_typed(console: Console, ground: PracticeCluster) -> None:
+def test_a_dead_primary_is_replaced_after_the_loss_is_typed(console: Console, ground: PracticeCluster) -> None:
     keep_down = "keep-the-old-primary-down"
     refused = go(console, ground, "db2", f"{keep_down}=yes", runbook="failover")
     assert refused.code == 8 and "answers as the primary" in refused.out, refused
@@ -134,9 +134,7 @@ def test_a_dead_primary_is_replaced_once_the_loss_is_typed(console: Console, gro
     clients_write(ground)
 
 
-def test_an_old_primary_is_cloned_where_that_is_chosen_and_its_directory_stays(
-    console: Console, ground: PracticeCluster
-) -> None:
+def test_an_old_primary_is_cloned_if_chosen_and_its_directory_stays(console: Console, ground: PracticeCluster) -> None:
     [old] = primary(ground)
     to = "db1" if old == "db2" else "db2"
     ground.nodes[old].kill()

@@ -43,9 +43,7 @@ def clients_write(ground: PatroniCluster) -> None:
     wait_until(lambda: ground.verdict().acknowledged > before, what="a commit of the load")
 
 
-def test_a_switchover_that_patroni_refuses_leaves_everything_as_before(
-    console: Console, ground: PatroniCluster
-) -> None:
+def test_a_switchover_that_patroni_refuses_changes_nothing(console: Console, ground: PatroniCluster) -> None:
     ground.patroni["db2"].send_signal(signal.SIGSTOP)  # its server goes on
     try:
         done = go(console, ground, "db2")

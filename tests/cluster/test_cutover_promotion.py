@@ -60,7 +60,7 @@ def whole(bed: Bed, to: str) -> None:
     assert bed.ground.verdict().all_kept, bed.ground.verdict().sentence()
 
 
-def test_names_that_hang_every_commit_are_refused_before_it_begins(bed: Bed) -> None:
+def test_standby_names_that_hang_every_commit_are_refused_before_it_starts(bed: Bed) -> None:
     set_names(bed.db2, "nobody")
     done = bed.cut_over("hooks", lambda: None)
     set_names(bed.db2, None)
@@ -69,7 +69,7 @@ def test_names_that_hang_every_commit_are_refused_before_it_begins(bed: Bed) -> 
     bed.assert_as_before()
 
 
-def test_clients_are_let_in_when_as_many_standbys_follow_as_a_commit_waits_for(bed: Bed) -> None:
+def test_clients_are_admitted_when_enough_standbys_follow_for_a_commit(bed: Bed) -> None:
     set_names(bed.db2, "ANY 2 (db1, db3)")
     done = bed.cut_over("hooks", lambda: None)
     assert done.code == 0 and "db1 returns as a standby: commits wait for it" in done.out, done
@@ -79,7 +79,7 @@ def test_clients_are_let_in_when_as_many_standbys_follow_as_a_commit_waits_for(b
     set_names(bed.db2, None)
 
 
-def test_names_set_since_the_check_let_nobody_in_until_they_are_changed(bed: Bed) -> None:
+def test_standby_names_set_since_the_check_block_clients_until_they_are_changed(bed: Bed) -> None:
     with bed.begun("fence", partial(set_names, bed.db1, "nobody"), to="db1") as (console, done):
         text = unwrapped(done.out)
         assert done.code == 7 and "every commit would hang, so clients are still held" in text, done
@@ -99,7 +99,7 @@ def startup(node: Node) -> int:
     return int(found)
 
 
-def test_a_promotion_that_takes_too_long_is_waited_for_and_goes_on_from_where_it_is(bed: Bed) -> None:
+def test_a_slow_promotion_is_awaited_and_the_run_continues_from_there(bed: Bed) -> None:
     process = startup(bed.db2)
     try:
         with bed.begun("promote", partial(os.kill, process, signal.SIGSTOP), promote="1s") as (console, done):
@@ -161,7 +161,7 @@ def write_until_it_ends(node: Node) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize(("to", "before"), [("db2", "promote"), ("db1", "repoint")])
-def test_a_full_disk_of_the_new_primary_is_named_and_with_room_the_run_goes_on(
+def test_a_full_disk_of_the_new_primary_is_named_and_with_space_the_run_continues(
     disks: tuple[Bed, dict[str, Callable[[bool], None]]], to: str, before: str
 ) -> None:
     """Full when it is promoted: it ends in its promotion. Full after it: it ends with the next segment of WAL."""

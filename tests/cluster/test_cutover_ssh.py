@@ -71,7 +71,7 @@ def cutting(remote: Sshd) -> Iterator[set[str]]:
         thread.join()
 
 
-def test_a_cutover_goes_on_by_evidence_whenever_its_connections_are_cut(
+def test_a_cutover_continues_by_evidence_whenever_its_connections_are_cut(
     console: Console, ground: PracticeCluster, remote: Sshd
 ) -> None:
     with cutting(remote) as cut:

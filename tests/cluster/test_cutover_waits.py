@@ -39,7 +39,7 @@ def takes_writes(ground: PracticeCluster) -> bool:
     return ask(ground, "db2", "select pg_is_in_recovery()") == [(False,)]
 
 
-def test_what_fails_after_the_promotion_waits_and_is_ended_by_one_who_resumes_it(
+def test_a_failure_after_the_promotion_waits_and_is_ended_by_an_operator_who_resumes(
     console: Console, ground: PracticeCluster, flag: Path
 ) -> None:
     done = go(console, ground, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")

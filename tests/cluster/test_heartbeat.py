@@ -99,7 +99,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_an_outage_through_a_paused_pooler_lasts_from_the_pause_to_the_resume_and_names_both_servers(
+def test_an_outage_through_a_paused_pooler_lasts_from_pause_to_resume_and_names_both_servers(
     directory: Path,
 ) -> None:
     with ExitStack() as around:
@@ -180,7 +180,7 @@ def test_it_survives_the_process_that_started_it_and_its_record_survives_its_own
     assert query(cluster, ITS_SCHEMA) == "0", "also what the killed one had made"
 
 
-def test_it_ends_where_its_record_is_removed(directory: Path, cluster: Cluster) -> None:
+def test_it_ends_when_its_record_is_removed(directory: Path, cluster: Cluster) -> None:
     started(directory, cluster.dsn())
     pid = process_of(directory)
     shutil.rmtree(directory)
@@ -188,7 +188,7 @@ def test_it_ends_where_its_record_is_removed(directory: Path, cluster: Cluster) 
     assert query(cluster, ITS_SCHEMA) == "0"
 
 
-def test_where_no_table_may_be_made_it_writes_messages_and_says_why(directory: Path, cluster: Cluster) -> None:
+def test_if_no_table_may_be_created_it_writes_messages_and_says_why(directory: Path, cluster: Cluster) -> None:
     query(cluster, "create role plain login")
     try:
         start_heartbeat(directory, cluster.dsn(user="plain"), SYSTEM)
@@ -201,7 +201,7 @@ def test_where_no_table_may_be_made_it_writes_messages_and_says_why(directory: P
         query(cluster, "drop role plain")
 
 
-def test_no_table_is_made_where_its_rows_would_be_sent_to_subscribers(directory: Path, cluster: Cluster) -> None:
+def test_no_table_is_created_if_its_rows_would_be_replicated_to_subscribers(directory: Path, cluster: Cluster) -> None:
     query(cluster, "create publication everything for all tables")
     try:
         assert "subscribers of everything" in started(directory, cluster.dsn()).advisory
@@ -221,7 +221,7 @@ def test_a_table_of_another_role_is_not_written(directory: Path, cluster: Cluste
         query(cluster, "drop schema dba_console; drop role maker; drop role plain")
 
 
-def test_what_somebody_else_keeps_in_the_schema_stays(directory: Path, cluster: Cluster) -> None:
+def test_objects_of_another_user_in_the_schema_stay(directory: Path, cluster: Cluster) -> None:
     started(directory, cluster.dsn())
     query(cluster, "create table dba_console.theirs ()")
     try:
@@ -233,7 +233,7 @@ def test_what_somebody_else_keeps_in_the_schema_stays(directory: Path, cluster: 
         query(cluster, "drop schema dba_console cascade")
 
 
-def test_a_session_that_is_ended_is_an_error_and_the_next_one_goes_on(directory: Path, cluster: Cluster) -> None:
+def test_a_session_that_is_ended_is_an_error_and_the_next_one_continues(directory: Path, cluster: Cluster) -> None:
     before = started(directory, cluster.dsn())
     query(cluster, ITS_SESSIONS.replace("count(*)", "count(pg_terminate_backend(pid))"))
     after = more(directory, before)
@@ -242,7 +242,7 @@ def test_a_session_that_is_ended_is_an_error_and_the_next_one_goes_on(directory:
     assert after.running
 
 
-def test_where_clients_are_kept_out_it_writes_nothing_also_as_a_superuser(directory: Path, cluster: Cluster) -> None:
+def test_where_clients_are_blocked_it_writes_nothing_even_as_a_superuser(directory: Path, cluster: Cluster) -> None:
     query(cluster, "create database shop")
     try:
         started(directory, cluster.dsn(dbname="shop"))
@@ -260,7 +260,7 @@ def test_where_clients_are_kept_out_it_writes_nothing_also_as_a_superuser(direct
         query(cluster, "drop database shop")
 
 
-def test_a_server_that_does_not_answer_is_measured_and_does_not_keep_it_from_starting(directory: Path) -> None:
+def test_an_unresponsive_server_is_measured_and_does_not_keep_it_from_starting(directory: Path) -> None:
     start_heartbeat(directory, "host=127.0.0.1 port=1 user=u", SYSTEM, life_s=0.1)
     found = wait_until(lambda: now if (now := read_outage(directory)).ended else None)
     assert found.write_s is None and found.ended == "its maximum lifetime of 0.1 s was reached"
@@ -268,7 +268,7 @@ def test_a_server_that_does_not_answer_is_measured_and_does_not_keep_it_from_sta
     assert outage_lines(found)[0] == "whether clients could write is unknown: no write was acknowledged"
 
 
-def test_its_password_stands_neither_in_its_arguments_nor_in_its_environment(
+def test_its_password_is_neither_in_its_arguments_nor_in_its_environment(
     directory: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "from-the-environment")
@@ -279,7 +279,7 @@ def test_its_password_stands_neither_in_its_arguments_nor_in_its_environment(
     assert (directory / FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_directory_that_cannot_be_written_and_a_connection_string_that_cannot_be_read_are_refused(
+def test_an_unwritable_directory_and_an_invalid_connection_string_are_refused(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(UsageError):
@@ -289,7 +289,7 @@ def test_a_directory_that_cannot_be_written_and_a_connection_string_that_cannot_
     wait_until(lambda: not processes_of(tmp_path / "missing"), what="the end of the process")
 
 
-def test_a_record_that_was_cut_short_is_read_up_to_there(tmp_path: Path) -> None:
+def test_a_truncated_record_is_read_up_to_its_end(tmp_path: Path) -> None:
     header = '["start",{"pid":1,"ticks":0,"boot":"b","wall_us":1000000,"mono_us":0}]\n'
     lines = '["server",0,{"address":"10.0.0.1","port":"5432","in_recovery":"false","timeline":"0000000A"}]\n'
     beats = '["w",0,10000,0]\n["w",30000,40000,0]\n["w",50000,900000,0]\n["at",1000000]\n["w",9100'
@@ -302,7 +302,7 @@ def test_a_record_that_was_cut_short_is_read_up_to_there(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("first", [["W", 1_000_000, 1_100_000, 0], ["at", 1_200_000]], ids=["failed", "was held"])
-def test_an_outage_that_began_before_the_heartbeat_is_unknown_with_the_reason(
+def test_an_outage_that_started_before_the_heartbeat_is_unknown_with_the_reason(
     first: list[object], tmp_path: Path
 ) -> None:
     header = {"pid": 1, "ticks": 0, "boot": "another", "wall_us": SYSTEM.wall_us(), "mono_us": 1_000_000}

@@ -69,23 +69,23 @@ def test_a_command_gives_its_exit_code_and_both_outputs(host: Host) -> None:
     assert host.run(["printf", "%s|", "it's", "$HOME `id`", "*", ""]).output == "it's|$HOME `id`|*||"
 
 
-def test_the_operators_configuration_holds_with_its_jump_host(remote: Sshd) -> None:
+def test_the_ssh_configuration_of_the_operator_with_its_jump_host_is_used(remote: Sshd) -> None:
     host = Host(BEHIND, SYSTEM)
     before = remote.logins()
     assert [host.run(["echo", text]).output for text in ("one", "two")] == ["one\n", "two\n"]
     assert remote.logins() - before == 2, "one at the jump host and one at the host, for both commands"
 
 
-def test_exit_code_255_of_a_command_is_not_taken_for_a_lost_connection(over_ssh: Host) -> None:
+def test_exit_code_255_of_a_command_is_not_read_as_a_lost_connection(over_ssh: Host) -> None:
     assert over_ssh.run(["sh", "-c", "exit 255"]).code == 254
 
 
-def test_a_command_that_takes_too_long_is_ended_on_its_host(host: Host) -> None:
+def test_a_command_that_exceeds_its_timeout_is_ended_on_its_host(host: Host) -> None:
     assert host.run(["sleep", "4711"], timeout_s=0.2).code is None
     wait_until(lambda: not processes("sleep\x004711"), what="the end of the command")
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_owner_and_mode(host: Host, tmp_path: Path) -> None:
+def test_a_file_is_replaced_atomically_and_keeps_its_owner_and_mode(host: Host, tmp_path: Path) -> None:
     path = tmp_path / "a b'c"
     assert host.read(str(path)) is None
     host.write(str(path), b"\x00\xff first", mode=0o640)
@@ -111,7 +111,7 @@ def test_a_link_stays_a_link_and_its_file_is_replaced(host: Host, tmp_path: Path
     assert (tmp_path / "file").read_text() == "new"
 
 
-def test_what_cannot_be_read_or_written_is_a_sentence_with_the_path(host: Host, tmp_path: Path) -> None:
+def test_a_read_or_write_failure_is_an_error_with_the_path(host: Host, tmp_path: Path) -> None:
     with pytest.raises(ConsoleError, match=rf"cannot read {tmp_path} on .*: .*directory"):
         host.read(str(tmp_path))
     with pytest.raises(ConsoleError, match=rf"cannot write {tmp_path}/none/x on "):
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_or_written_is_a_sentence_with_the_path(host: Host, 
 
 
 @pytest.mark.root
-def test_as_another_user_only_what_that_user_may(host: Host, open_directory: Path) -> None:
+def test_as_another_user_only_that_users_rights_apply(host: Host, open_directory: Path) -> None:
     user = server_account().name
     assert host.run(["id", "-un"], user=user).output.split() == [user]
     (open_directory / "other").write_text("x")
@@ -128,7 +128,7 @@ def test_as_another_user_only_what_that_user_may(host: Host, open_directory: Pat
         host.read(str(open_directory / "other"), user=user)
 
 
-def test_a_connection_cut_while_a_command_runs_leaves_its_end_unknown(
+def test_a_connection_lost_while_a_command_runs_leaves_its_outcome_unknown(
     over_ssh: Host, remote: Sshd, tmp_path: Path
 ) -> None:
     begun, wanted, ended = tmp_path / "begun", tmp_path / "wanted", tmp_path / "ended"
@@ -147,7 +147,7 @@ def test_a_connection_cut_while_a_command_runs_leaves_its_end_unknown(
     wait_until(ended.exists, what="the end of the command that went on")
 
 
-def test_a_write_that_is_cut_leaves_the_old_file_or_the_new_one(over_ssh: Host, remote: Sshd, tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_the_old_file_or_the_new_one(over_ssh: Host, remote: Sshd, tmp_path: Path) -> None:
     path, new = tmp_path / "file", b"n" * 30_000_000
     path.write_bytes(b"old")
 
@@ -165,14 +165,14 @@ def test_a_write_that_is_cut_leaves_the_old_file_or_the_new_one(over_ssh: Host, 
     assert path.read_bytes() in (b"old", new)
 
 
-def test_a_host_that_does_not_answer_ends_the_wait_in_time(remote: Sshd) -> None:
+def test_a_host_that_does_not_answer_ends_the_wait_at_the_timeout(remote: Sshd) -> None:
     host = Host(NAME, SYSTEM)
     host.run(["true"])
     with remote.silent():
         assert host.run(["true"], timeout_s=0.1).code is None
 
 
-def test_a_host_that_cannot_be_reached_ran_nothing(remote: Sshd, over_ssh: Host) -> None:
+def test_on_an_unreachable_host_nothing_was_run(remote: Sshd, over_ssh: Host) -> None:
     over_ssh.run(["true"])
     remote.stop()
     try:
@@ -194,12 +194,12 @@ def test_another_host_key_is_refused(remote: Sshd) -> None:
         remote.known(right)
 
 
-def test_an_option_is_not_taken_for_the_name_of_a_host() -> None:
+def test_an_option_is_not_accepted_as_a_host_name() -> None:
     with pytest.raises(ConfigError):
         Host("-oProxyCommand=id", SYSTEM)
 
 
-def test_what_a_login_shell_prints_is_not_taken_for_an_answer(tmp_path: Path) -> None:
+def test_output_of_a_login_shell_is_not_read_as_an_answer(tmp_path: Path) -> None:
     with sshd(tmp_path, through="echo welcome to db1; exec"):
         host = Host(NAME, SYSTEM)
         (tmp_path / "file").write_text("content")
@@ -211,7 +211,7 @@ AS_NOBODY = "setpriv --reuid=nobody --regid=nogroup --clear-groups"
 
 
 @pytest.mark.root
-def test_without_a_rule_for_sudo_the_reason_and_the_rule_are_named(tmp_path: Path) -> None:
+def test_without_a_sudo_rule_the_reason_and_the_rule_are_named(tmp_path: Path) -> None:
     require_tool("sudo")
     with sshd(tmp_path, through=AS_NOBODY):
         with pytest.raises(PermissionDenied) as refused:
@@ -222,7 +222,7 @@ def test_without_a_rule_for_sudo_the_reason_and_the_rule_are_named(tmp_path: Pat
 
 
 @pytest.mark.root
-def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, open_directory: Path) -> None:
+def test_with_a_sudo_rule_files_belong_to_the_other_user(tmp_path: Path, open_directory: Path) -> None:
     require_tool("sudo")
     place = open_directory
     with sshd(tmp_path, through=AS_NOBODY, sudoers="nobody ALL=(daemon) NOPASSWD: ALL\n"):
@@ -233,7 +233,7 @@ def test_with_a_rule_for_sudo_files_are_those_of_the_other_user(tmp_path: Path, 
         assert (place / "file").owner() == "daemon"
 
 
-def test_a_step_whose_host_was_lost_has_an_unknown_end() -> None:
+def test_a_step_whose_host_was_lost_has_an_unknown_outcome() -> None:
     class Cut(Promote):
         def run(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
             raise HostConnectionLost("the ssh connection to db1 was lost")

@@ -100,7 +100,7 @@ def queued(pooler: Bouncer, dbname: str = "shop", count: int = 1) -> bool:
     return any(row[0] == dbname and int(str(row[3])) >= count for row in console(pooler, "SHOW POOLS"))
 
 
-def test_a_client_that_waits_through_pause_new_host_and_resume_lands_on_the_other_server(
+def test_a_client_waiting_through_pause_new_host_and_resume_reaches_the_other_server(
     pooler: Bouncer, one: Cluster, two: Cluster
 ) -> None:
     admin = admin_of(pooler, "shop")
@@ -120,7 +120,7 @@ def test_a_client_that_waits_through_pause_new_host_and_resume_lands_on_the_othe
     assert admin.paused([]) == {"shop": False}
 
 
-def test_a_transaction_held_open_is_named_and_the_clients_flow_again(pooler: Bouncer, one: Cluster) -> None:
+def test_an_open_transaction_is_named_and_the_clients_continue(pooler: Bouncer, one: Cluster) -> None:
     admin = admin_of(pooler, "shop", "stock")
     with client(pooler, name="report") as session, session.transaction():
         session.execute("select 1")
@@ -181,7 +181,7 @@ def waiting_pause(admin: PoolerAdmin) -> Iterator[Callable[[], None]]:
     yield ended
 
 
-def test_resume_by_another_session_during_the_pause_is_a_failure_and_no_endless_wait(pooler: Bouncer) -> None:
+def test_a_resume_by_another_session_during_the_pause_is_a_failure_and_ends_the_wait(pooler: Bouncer) -> None:
     admin = admin_of(pooler, "shop")
     with client(pooler) as session, session.transaction():
         session.execute("select 1")
@@ -192,7 +192,7 @@ def test_resume_by_another_session_during_the_pause_is_a_failure_and_no_endless_
                 ended()
 
 
-def test_a_pooler_killed_while_pausing_is_a_sentence_and_comes_back_not_paused(pooler: Bouncer) -> None:
+def test_a_pooler_killed_while_pausing_is_an_error_and_restarts_not_paused(pooler: Bouncer) -> None:
     admin = admin_of(pooler, "shop")
     with closing(client(pooler)) as session:
         session.execute("begin")
@@ -210,7 +210,7 @@ def test_a_pooler_killed_while_pausing_is_a_sentence_and_comes_back_not_paused(p
     assert admin.paused([]) == {"shop": False}
 
 
-def test_in_session_mode_clients_hold_the_pause_which_is_shown_before(one: Cluster) -> None:
+def test_in_session_mode_clients_delay_the_pause_which_is_shown_before(one: Cluster) -> None:
     to = f"{Bouncer.leading_to(one)} dbname=postgres"
     with Bouncer(
         one, "sessions", f"shop = {to}", users="nobody = pool_mode=transaction", pool_mode="session",
@@ -233,7 +233,7 @@ def test_a_client_that_would_wait_too_long_is_named_before(pooler: Bouncer) -> N
     assert "disconnects clients that waited 120 s (query_wait_timeout)" in caution
 
 
-def test_a_database_nobody_used_yet_is_paused_and_led_elsewhere(pooler: Bouncer, one: Cluster, two: Cluster) -> None:
+def test_an_unused_database_is_paused_and_redirected(pooler: Bouncer, one: Cluster, two: Cluster) -> None:
     admin = admin_of(pooler, "late")
     assert admin.paused([]) == {"late": None}
     admin.pause([], 30, never)
@@ -247,7 +247,7 @@ def test_a_database_nobody_used_yet_is_paused_and_led_elsewhere(pooler: Bouncer,
     assert port_of(pooler, "shop") == str(one.port)
 
 
-def test_a_database_the_pooler_does_not_know_is_refused_and_nothing_stays_paused(one: Cluster) -> None:
+def test_a_database_unknown_to_the_pooler_is_refused_and_nothing_stays_paused(one: Cluster) -> None:
     with Bouncer(one, "few", f"shop = {Bouncer.leading_to(one)}", admin_users="postgres") as pooler:
         admin = admin_of(pooler)
         with pytest.raises(ConsoleError, match=r'does not have the database "late": .*no such database'):
@@ -256,7 +256,7 @@ def test_a_database_the_pooler_does_not_know_is_refused_and_nothing_stays_paused
         admin.resume(["late"])
 
 
-def test_a_pause_of_the_whole_pooler_is_seen_and_taken_over(pooler: Bouncer) -> None:
+def test_a_pause_of_the_whole_pooler_is_detected_and_taken_over(pooler: Bouncer) -> None:
     admin = admin_of(pooler, "shop")
     console(pooler, "PAUSE")
     assert admin.paused([]) == {"shop": True}
@@ -266,7 +266,7 @@ def test_a_pause_of_the_whole_pooler_is_seen_and_taken_over(pooler: Bouncer) -> 
 
 
 @pytest.mark.parametrize("everything", [True, False], ids=["everything", "one database"])
-def test_new_clients_between_reload_and_resume_and_pools_kept_open_cost_no_login_retry(
+def test_new_clients_between_reload_and_resume_and_open_pools_need_no_login_retry(
     one: Cluster, two: Cluster, everything: bool
 ) -> None:
     to = f"{Bouncer.leading_to(one)} dbname=postgres user=postgres"
@@ -298,7 +298,7 @@ def test_new_clients_between_reload_and_resume_and_pools_kept_open_cost_no_login
         assert ("server_login_retry", "600") in {row[:2] for row in console(pooler, "SHOW CONFIG")}
 
 
-def test_reload_of_a_file_that_was_not_changed_or_cannot_be_read_is_a_failure(pooler: Bouncer, two: Cluster) -> None:
+def test_a_reload_of_an_unchanged_or_unreadable_file_is_a_failure(pooler: Bouncer, two: Cluster) -> None:
     admin = admin_of(pooler, "shop")
     to = (str(two.socket_directory), str(two.port))
     with pytest.raises(ConsoleError) as failed:
@@ -311,7 +311,7 @@ def test_reload_of_a_file_that_was_not_changed_or_cannot_be_read_is_a_failure(po
         admin.reload({"shop": to})
 
 
-def test_pgbouncer_reads_the_changed_file_as_it_was_meant(one: Cluster) -> None:
+def test_pgbouncer_reads_the_changed_file_as_intended(one: Cluster) -> None:
     lines = [
         "a=host = /old  port=1\r", "b =", "c = password='it''s host=x' dbname=c", "  d=host='/o l''d' port= 2",
         "e = port=3", "[users]", "ann = pool_mode=session", "[databases] f = host=old", "# g = host=old",
@@ -322,7 +322,7 @@ def test_pgbouncer_reads_the_changed_file_as_it_was_meant(one: Cluster) -> None:
         assert admin_of(pooler).server_addresses() == dict.fromkeys("abcdef", to)
 
 
-def test_a_role_that_may_only_ask_and_a_wrong_password_are_sentences(one: Cluster) -> None:
+def test_a_read_only_admin_role_and_a_wrong_password_are_clear_errors(one: Cluster) -> None:
     with Bouncer(
         one, "strict", f"shop = {Bouncer.leading_to(one)}", auth_type="scram-sha-256", admin_users="postgres",
         stats_users="nobody",

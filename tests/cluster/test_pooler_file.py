@@ -19,7 +19,7 @@ def pooler(path: Path) -> PoolerConfig:
 
 
 @pytest.mark.parametrize("databases", [["shop"], []])
-def test_the_file_behind_a_link_is_changed_with_every_other_byte_and_its_mode(
+def test_the_file_behind_a_link_is_changed_with_other_bytes_and_mode_unchanged(
     tmp_path: Path, databases: list[str]
 ) -> None:
     file, link = tmp_path / "bouncer.ini", tmp_path / "link.ini"
@@ -34,7 +34,7 @@ def test_the_file_behind_a_link_is_changed_with_every_other_byte_and_its_mode(
     assert link.is_symlink() and file.stat().st_mode & 0o777 == 0o640
 
 
-def test_what_cannot_be_changed_is_known_before_with_the_pooler_and_its_file(tmp_path: Path) -> None:
+def test_what_cannot_be_changed_is_reported_before_with_the_pooler_and_its_file(tmp_path: Path) -> None:
     file = tmp_path / "bouncer.ini"
     with pytest.raises(ConsoleError, match=f'pooler "main": {file} does not exist on this host'):
         check_file("main", pooler(file), ["shop"], OLD, NEW, SYSTEM)

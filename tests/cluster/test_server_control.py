@@ -77,7 +77,7 @@ def conninfo(cluster: Cluster) -> str:
     return f"host=127.0.0.1 port={cluster.port} user=rep dbname=postgres password='{quoted}'"
 
 
-def test_a_server_is_stopped_and_started_with_its_options_and_its_end_is_read_from_its_files(
+def test_a_server_is_stopped_and_started_with_its_options_and_its_shutdown_is_read_from_its_files(
     fresh_cluster: FreshCluster, ssh: str | None
 ) -> None:
     cluster = fresh_cluster()
@@ -103,9 +103,7 @@ def test_a_server_is_stopped_and_started_with_its_options_and_its_end_is_read_fr
         assert cluster.psql("show work_mem; show search_path") == '7MB\n"a b"'
 
 
-def test_a_server_that_does_not_start_is_not_taken_for_one_that_does(
-    fresh_cluster: FreshCluster, ssh: str | None
-) -> None:
+def test_a_server_that_does_not_start_is_not_reported_as_started(fresh_cluster: FreshCluster, ssh: str | None) -> None:
     cluster = fresh_cluster()
     control = control_of(cluster, ssh)
     assert control.stop(30).code == 0
@@ -116,7 +114,7 @@ def test_a_server_that_does_not_start_is_not_taken_for_one_that_does(
     assert not control.running()
 
 
-def test_a_stop_that_takes_too_long_is_reported_and_the_server_still_runs(
+def test_a_stop_that_exceeds_its_timeout_is_reported_and_the_server_still_runs(
     fresh_cluster: FreshCluster, ssh: str | None
 ) -> None:
     cluster = fresh_cluster()
@@ -131,7 +129,7 @@ def test_a_stop_that_takes_too_long_is_reported_and_the_server_still_runs(
     assert control.control_file().state == "shut down"
 
 
-def test_a_stop_whose_connection_is_cut_goes_by_the_files_over_another_one(
+def test_a_stop_with_a_lost_connection_is_decided_by_the_files_over_another_one(
     fresh_cluster: FreshCluster, remote: Sshd
 ) -> None:
     cluster = fresh_cluster()
@@ -151,7 +149,7 @@ def test_a_stop_whose_connection_is_cut_goes_by_the_files_over_another_one(
     assert control.control_file().state == "shut down"
 
 
-def test_a_stop_whose_host_is_gone_has_an_unknown_end(fresh_cluster: FreshCluster, remote: Sshd) -> None:
+def test_a_stop_whose_host_is_gone_has_an_unknown_outcome(fresh_cluster: FreshCluster, remote: Sshd) -> None:
     cluster = fresh_cluster()
     control = control_of(cluster, NAME)
     cluster.sigstop()
@@ -198,7 +196,7 @@ def test_an_account_that_is_not_the_owner_needs_sudo_for_everything(
         assert control.stop(30).code == 0
 
 
-def test_a_commands_own_start_and_stop_are_used_and_keep_no_output_open(fresh_cluster: FreshCluster) -> None:
+def test_custom_start_and_stop_commands_are_used_and_keep_no_output_open(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster()
     programs, data = cluster.binaries.directory, cluster.data_directory
     as_owner = ["runuser", "-u", cluster.account.name, "--"] if cluster.account.switched else []
@@ -215,7 +213,7 @@ def test_a_commands_own_start_and_stop_are_used_and_keep_no_output_open(fresh_cl
         assert cluster.psql("select 1") == "1"
 
 
-def test_the_standby_settings_are_written_once_and_taken_back_exactly(
+def test_the_standby_settings_are_written_once_and_reverted_exactly(
     fresh_cluster: FreshCluster, ssh: str | None
 ) -> None:
     cluster = fresh_cluster()
@@ -246,7 +244,7 @@ def test_the_standby_settings_are_written_once_and_taken_back_exactly(
         assert cluster.psql("select pg_is_in_recovery()") == "f"
 
 
-def test_a_crashed_primary_comes_back_rewound_with_its_own_settings_and_no_password_is_seen(
+def test_a_crashed_primary_is_rewound_with_its_own_settings_and_no_password_is_visible(
     fresh_cluster: FreshCluster, remote: Sshd
 ) -> None:
     with pair(fresh_cluster) as (old, new):
@@ -303,7 +301,7 @@ def watching(secret: str) -> Iterator[set[str]]:
         thread.join()
 
 
-def test_a_rewind_goes_on_when_the_connection_is_cut_and_the_next_call_waits_for_it(
+def test_a_rewind_continues_when_the_connection_is_lost_and_the_next_call_waits_for_it(
     fresh_cluster: FreshCluster, remote: Sshd, tmp_path: Path
 ) -> None:
     with pair(fresh_cluster) as (old, new):
@@ -338,7 +336,7 @@ def test_a_rewind_goes_on_when_the_connection_is_cut_and_the_next_call_waits_for
         assert (programs / "runs").read_text() == "run\n"
 
 
-def test_a_copy_takes_the_place_of_the_old_directory_which_stays_beside_it(fresh_cluster: FreshCluster) -> None:
+def test_a_copy_replaces_the_old_directory_which_is_kept_next_to_it(fresh_cluster: FreshCluster) -> None:
     with pair(fresh_cluster) as (old, new):
         control = control_of(old)
         with pytest.raises(Refused, match="must be stopped before it is copied"):
@@ -362,7 +360,7 @@ def test_a_copy_takes_the_place_of_the_old_directory_which_stays_beside_it(fresh
             assert old.psql("select count(*) from t; show port") == f"0\n{old.port}"
 
 
-def test_directories_of_a_running_server_are_found_by_asking_it(fresh_cluster: FreshCluster) -> None:
+def test_directories_of_a_running_server_are_read_from_the_server(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster()
     cluster.psql("create role app login; create role seer login; grant pg_read_all_settings to seer")
     config = NodeConfig(dsn="")
@@ -385,7 +383,7 @@ def test_directories_of_a_running_server_are_found_by_asking_it(fresh_cluster: F
     assert control.program("pg_ctl") == f"{programs}/pg_ctl", "the options of the last start name it"
 
 
-def test_what_is_missing_is_a_sentence(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_a_missing_prerequisite_is_a_clear_error(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="control of db1 is 'systemd'"):
         control_of(cluster := fresh_cluster(), control="systemd")
     nowhere = ServerControl("db1", NodeConfig(dsn=""), f"{tmp_path}/none", None, SYSTEM)

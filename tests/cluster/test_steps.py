@@ -30,7 +30,7 @@ def plan(cluster: str = "shop", to: str = "db2") -> CutoverPlan:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_of_a_run_that_has_begun_no_cutover_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_step_of_a_run_that_has_not_started_a_cutover_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="has not started a cutover"):
         ACTIONS[name].preview(parse_settings(name, SETTINGS), world(tmp_path))
 
@@ -43,7 +43,7 @@ def test_the_plan_of_another_cutover_is_refused(other: dict[str, str], tmp_path:
         load_plan(here, "shop", "db2")
 
 
-def test_a_plan_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "cutover.json").write_text("{")
     with pytest.raises(Refused, match="cannot be read"):
         load_plan(world(tmp_path), "shop", "db2")

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.xdist_group("sshd")  # where paths are long their share
         (NodeConfig(dsn="", bin_directory="/nowhere"), "/nowhere/pg_ctl is missing"),
     ],
 )
-def test_a_server_that_nothing_here_can_stop_is_found_before_anything_is_held(
+def test_a_server_that_cannot_be_stopped_from_here_is_found_before_clients_are_held(
     config: NodeConfig, why: str, tmp_path: Path
 ) -> None:
     shutil.chown(tmp_path, "nobody")
@@ -41,7 +41,7 @@ def test_a_server_that_nothing_here_can_stop_is_found_before_anything_is_held(
 
 
 @pytest.mark.root
-def test_an_account_that_may_not_stop_the_server_is_found_before_anything_is_held(
+def test_an_account_that_may_not_stop_the_server_is_found_before_clients_are_held(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     require_tool("sudo")
@@ -60,7 +60,7 @@ def test_an_account_that_may_not_stop_the_server_is_found_before_anything_is_hel
                     check_stop(control)
 
 
-def test_a_stop_that_takes_too_long_is_killed_and_does_not_stop_the_server_later(
+def test_a_stop_command_that_exceeds_its_timeout_is_killed_and_does_not_stop_the_server_later(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     mark = f"stop-{tmp_path.name}"
@@ -71,7 +71,7 @@ def test_a_stop_that_takes_too_long_is_killed_and_does_not_stop_the_server_later
     assert control.running()
 
 
-def test_a_start_that_ends_well_and_starts_nothing_is_not_waited_for(
+def test_a_start_command_that_succeeds_without_starting_anything_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POSTMASTER_START_S", 0.1)

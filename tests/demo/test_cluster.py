@@ -80,7 +80,7 @@ def test_a_server_that_cannot_start_says_why_with_its_log(fresh_cluster: FreshCl
     assert not cluster.running
 
 
-def test_failing_sql_raises_with_the_servers_message(cluster: Cluster) -> None:
+def test_failing_sql_raises_with_the_message_of_the_server(cluster: Cluster) -> None:
     with pytest.raises(ConsoleError, match="division by zero"):
         cluster.psql("select 1/0")
 
@@ -91,7 +91,7 @@ def test_a_closed_cluster_leaves_no_file(fresh_cluster: FreshCluster) -> None:
     assert not cluster.base.exists()
 
 
-def test_a_base_of_ones_own_is_kept(tmp_path: Path, open_way: Callable[[Path], Path]) -> None:
+def test_a_custom_base_directory_is_kept(tmp_path: Path, open_way: Callable[[Path], Path]) -> None:
     base = open_way(tmp_path / "kept")
     with Cluster(base=base, durable=False) as cluster:
         cluster.psql("create table t (a int)")
@@ -112,7 +112,7 @@ def open_way() -> Callable[[Path], Path]:
     return open_up
 
 
-def test_a_base_too_deep_for_a_socket_gets_its_sockets_elsewhere(
+def test_a_base_directory_too_deep_for_a_socket_gets_its_sockets_elsewhere(
     tmp_path: Path, open_way: Callable[[Path], Path]
 ) -> None:
     cluster = Cluster(base=open_way(tmp_path / ("deep" * 25)), durable=False)
@@ -121,7 +121,7 @@ def test_a_base_too_deep_for_a_socket_gets_its_sockets_elsewhere(
     assert not cluster.socket_directory.exists()
 
 
-def test_a_maker_killed_outright_leaves_neither_server_nor_files() -> None:
+def test_a_killed_creator_leaves_neither_server_nor_files() -> None:
     script = (
         "import sys; from dba_console.demo.cluster import Cluster; c = Cluster(durable=False); c.__enter__();"
         "print(c.pid, c.base, flush=True); sys.stdin.read()"

@@ -45,7 +45,7 @@ def test_in_a_terminal_the_demo_opens_the_console_and_q_ends_it(own_places: dict
 
 
 @pytest.mark.terminal
-def test_a_demo_for_a_given_time_ends_by_itself(own_places: dict[str, str]) -> None:
+def test_a_demo_for_a_given_time_ends_automatically(own_places: dict[str, str]) -> None:
     with Tmux([*DEMO, "--for", "2s"], environment=own_places) as terminal:
         assert terminal.wait_ended(timeout=90) == 0
 

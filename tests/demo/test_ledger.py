@@ -70,7 +70,7 @@ def test_through_a_pooler_in_transaction_mode_the_load_survives_a_restart(
     assert found.all_kept, found.sentence()
 
 
-def test_a_row_removed_by_hand_is_lost_and_one_copied_by_hand_is_there_twice(
+def test_a_row_removed_by_hand_is_lost_and_one_copied_by_hand_is_duplicated(
     reused_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     cluster = reused_cluster()
@@ -85,7 +85,7 @@ def test_a_row_removed_by_hand_is_lost_and_one_copied_by_hand_is_there_twice(
     assert found.sentence().endswith("; lost: 1/2; duplicated: 2/3")
 
 
-def test_a_load_started_again_goes_on_with_numbers_of_its_own(reused_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_a_restarted_load_continues_with_its_own_numbers(reused_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = reused_cluster()
     with load(tmp_path, cluster.dsn()) as process:
         wait_for_commits(tmp_path)
@@ -109,7 +109,7 @@ def test_two_loads_do_not_share_a_directory(reused_cluster: FreshCluster, tmp_pa
     assert "another load is using the ledgers" in (tmp_path / "errors.log").read_text()
 
 
-def test_without_a_server_the_load_ends_with_a_sentence(tmp_path: Path) -> None:
+def test_without_a_server_the_load_ends_with_an_error_message(tmp_path: Path) -> None:
     with load(tmp_path, f"host={tmp_path} port=1 user=postgres dbname=postgres") as process:
         assert process.wait(30) == 3
     assert (tmp_path / "errors.log").read_text().startswith("cannot prepare the ledger's tables: ")

@@ -64,7 +64,7 @@ def test_it_is_ready_for_a_cutover_to_each_standby_at_once(ground: PracticeClust
     assert "pgbouncer" in shown.out and "transaction" in shown.out
 
 
-def test_nobody_else_on_the_host_gets_in(ground: PracticeCluster) -> None:
+def test_other_users_of_the_host_get_no_access(ground: PracticeCluster) -> None:
     assert {node.psql("show listen_addresses") for node in ground.nodes.values()} == {""}
     assert ground.pooler is not None and "listen_addr =\n" in ground.pooler.config.read_text()
     private = [*(node.socket_directory for node in ground.nodes.values()), ground.pooler.directory, ground.archive]
@@ -82,7 +82,7 @@ def happening(ground: PracticeCluster, incident: ClusterIncident) -> Iterator[No
 
 @pytest.mark.parametrize("name", [name for name in CLUSTER_INCIDENTS if name not in LATE])
 @pytest.mark.usefixtures("forgotten")
-def test_an_incident_is_seen_by_the_check_and_undone(ground: PracticeCluster, console: Console, name: str) -> None:
+def test_an_incident_is_detected_by_the_check_and_undone(ground: PracticeCluster, console: Console, name: str) -> None:
     seen_and_undone(ground, console, find_cluster_incident(name))
 
 
@@ -109,7 +109,7 @@ def site_of(stderr: str) -> Path:
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_without_a_screen_the_check_of_the_cluster_and_the_ledger_are_shown_at_the_end(places: dict[str, str]) -> None:
+def test_without_a_screen_the_cluster_check_and_the_ledger_are_shown_at_the_end(places: dict[str, str]) -> None:
     done = subprocess.run(
         [*DEMO, "--headless", "--incident", "replay-paused", "--for", "4s"], env={**os.environ, **places},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
@@ -122,7 +122,7 @@ def test_without_a_screen_the_check_of_the_cluster_and_the_ledger_are_shown_at_t
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_killed_the_demo_leaves_no_process_and_no_file(places: dict[str, str]) -> None:
+def test_a_killed_demo_leaves_no_process_and_no_file(places: dict[str, str]) -> None:
     with subprocess.Popen(
         [*DEMO, "--cluster", "--headless", "--for", "10m"], env={**os.environ, **places}, stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -155,7 +155,7 @@ def test_without_pgbouncer_it_says_so_keeps_its_files_and_the_load_finds_the_pri
     shutil.rmtree(site)
 
 
-def test_a_long_transaction_is_seen_after_a_minute(
+def test_a_long_transaction_is_detected_after_a_minute(
     ground: PracticeCluster, console: Console, forgotten: ClusterIncident
 ) -> None:
     wait_until(lambda: command.failing_check(ground, forgotten), 120, what="the long transaction")
@@ -165,7 +165,7 @@ def test_a_long_transaction_is_seen_after_a_minute(
 
 
 @pytest.mark.parametrize("name", LATE[1:])
-def test_an_incident_that_restarts_the_primary_is_seen_and_undone(
+def test_an_incident_that_restarts_the_primary_is_detected_and_undone(
     ground: PracticeCluster, console: Console, name: str
 ) -> None:
     seen_and_undone(ground, console, find_cluster_incident(name))
@@ -179,7 +179,9 @@ def pg_ctl(ground: PracticeCluster, name: str, *arguments: str) -> None:
     )  # fmt: skip
 
 
-def test_the_load_has_gone_on_and_one_that_ends_is_an_error_with_its_last_messages(ground: PracticeCluster) -> None:
+def test_the_load_is_still_running_and_one_that_ends_is_an_error_with_its_last_messages(
+    ground: PracticeCluster,
+) -> None:
     ground.check()
     found = ground.verdict()
     assert found.all_kept and found.acknowledged > 100, found.sentence()
@@ -191,7 +193,7 @@ def test_the_load_has_gone_on_and_one_that_ends_is_an_error_with_its_last_messag
     ground.stop_load()
 
 
-def test_a_cluster_that_is_left_is_gone_whichever_program_started_its_servers() -> None:
+def test_a_cluster_is_removed_on_exit_whichever_program_started_its_servers() -> None:
     with PracticeCluster(pooled=False) as ground:
         site = ground.directory
         pg_ctl(ground, "db3", "restart", "-m", "fast", "-l", str(ground.nodes["db3"].log_path))

@@ -30,7 +30,7 @@ def ground() -> Iterator[PracticeGround]:
         yield made
 
 
-def test_the_load_is_what_its_plan_says(ground: PracticeGround) -> None:
+def test_the_load_matches_its_plan(ground: PracticeGround) -> None:
     sessions = "select application_name, count(*) from pg_stat_activity where usename <> 'postgres' group by 1"
     planned = {"monthly-report|1", "shop-jobs|2", "shop-web|2", "shop-web-pool|4"}
     wait_until(lambda: set(ground.cluster.psql(sessions).split()) == planned, what="the sessions of the plan")
@@ -51,7 +51,7 @@ def test_leaving_ends_server_clients_and_files() -> None:
     assert mentioned_by(base) == []
 
 
-def test_a_load_that_cannot_connect_says_so_with_the_clients_words(fresh_cluster: FreshCluster) -> None:
+def test_a_load_that_cannot_connect_says_so_with_the_client_error(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"max_connections": 10})
     load = Load(cluster, LoadPlan(clients=0, idle=30, forgotten=False, scale=1))
     load.prepare()

@@ -130,7 +130,7 @@ def _archiving(bed: Bed, command: str) -> None:
     bed.db1.psql("select pg_switch_wal()")
 
 
-def test_wal_left_unarchived_by_the_stop_is_named_and_the_old_primary_starts_again(bed: Bed) -> None:
+def test_wal_the_stop_left_unarchived_is_named_and_the_old_primary_starts_again(bed: Bed) -> None:
     try:
         done = bed.cut_over("stop", partial(_archiving, bed, "false"))
     finally:
@@ -139,7 +139,7 @@ def test_wal_left_unarchived_by_the_stop_is_named_and_the_old_primary_starts_aga
     bed.assert_as_before()
 
 
-def test_an_abort_of_a_stop_that_waits_for_the_archive_ends_the_command_and_starts_the_old_primary(bed: Bed) -> None:
+def test_aborting_a_stop_that_waits_for_the_archive_ends_the_command_and_starts_the_old_primary(bed: Bed) -> None:
     try:
         done = bed.cut_over("stop", partial(_archiving, bed, f"sleep {SLEEPS}"), stop="5s")
     finally:
@@ -150,7 +150,7 @@ def test_an_abort_of_a_stop_that_waits_for_the_archive_ends_the_command_and_star
     bed.assert_as_before()
 
 
-def test_a_standby_whose_replay_is_delayed_since_the_check_keeps_the_primary_from_being_stopped(bed: Bed) -> None:
+def test_a_standby_with_replay_delayed_since_the_check_prevents_the_stop_of_the_primary(bed: Bed) -> None:
     try:
         done = bed.cut_over("hooks", partial(setting, bed.db2, "recovery_min_apply_delay", "1h"))
     finally:
@@ -160,7 +160,7 @@ def test_a_standby_whose_replay_is_delayed_since_the_check_keeps_the_primary_fro
     bed.assert_as_before()
 
 
-def test_a_standby_that_is_gone_before_the_stop_keeps_the_primary_from_being_stopped(bed: Bed) -> None:
+def test_a_standby_lost_before_the_stop_prevents_the_stop_of_the_primary(bed: Bed) -> None:
     try:
         done = bed.cut_over("drain", bed.db2.stop)
     finally:
@@ -170,7 +170,7 @@ def test_a_standby_that_is_gone_before_the_stop_keeps_the_primary_from_being_sto
 
 
 @pytest.mark.root
-def test_a_disk_of_the_run_that_fills_up_while_clients_wait_ends_it_and_everything_is_reverted(bed: Bed) -> None:
+def test_a_run_disk_that_fills_up_while_clients_wait_ends_the_run_and_everything_is_reverted(bed: Bed) -> None:
     def fill_up() -> None:
         """Once the block of the fault has ended, for that writes there too."""
         [journal] = bed.runs.glob("*/journal.jsonl")
@@ -185,7 +185,7 @@ def test_a_disk_of_the_run_that_fills_up_while_clients_wait_ends_it_and_everythi
     bed.assert_as_before()
 
 
-def test_clients_that_another_session_resumed_are_ended_again_and_lose_nothing(bed: Bed) -> None:
+def test_clients_that_another_session_resumed_are_terminated_again_and_lose_nothing(bed: Bed) -> None:
     pooler = bed.ground.pooler
     assert pooler is not None
 
@@ -218,7 +218,7 @@ def test_clients_that_another_session_resumed_are_ended_again_and_lose_nothing(b
     bed.assert_as_before()
 
 
-def test_a_pooler_that_is_gone_keeps_the_new_primary_from_being_promoted(bed: Bed) -> None:
+def test_a_lost_pooler_prevents_the_promotion_of_the_new_primary(bed: Bed) -> None:
     pooler = bed.ground.pooler
     assert pooler is not None
     done = bed.cut_over("fence", pooler.stop)
@@ -228,7 +228,7 @@ def test_a_pooler_that_is_gone_keeps_the_new_primary_from_being_promoted(bed: Be
     bed.assert_as_before()
 
 
-def test_two_cutovers_at_once_are_one(bed: Bed) -> None:
+def test_of_two_concurrent_cutovers_one_runs(bed: Bed) -> None:
     seen: list[Done] = []
     environment = bed.ground.environment
 
@@ -252,7 +252,7 @@ def test_two_cutovers_at_once_are_one(bed: Bed) -> None:
     bed.assert_as_before()
 
 
-def test_a_target_promoted_by_another_hand_is_never_followed(bed: Bed) -> None:
+def test_a_target_promoted_outside_the_run_is_never_followed(bed: Bed) -> None:
     """The last one: db2 has left the history of db1."""
     done = bed.cut_over("drain", lambda: bed.db2.psql("select pg_promote()"))
     assert done.code == 7 and "two nodes accept writes" in done.out, done

@@ -27,7 +27,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
         pytest.param([Kill("console", "promote")], id="console"),
     ],
 )
-def test_a_cutover_ends_whole_whatever_is_killed_in_it(trials: Trials, kills: list[Kill]) -> None:
+def test_a_cutover_ends_complete_whatever_is_killed_during_it(trials: Trials, kills: list[Kill]) -> None:
     ended = trials.cut_over(*kills)
     assert ended.state == "done", ended
     trials.assert_whole(ended)

@@ -20,7 +20,7 @@ from tests.faults.test_server_trouble import connected, steady
 pytestmark = pytest.mark.root
 
 
-def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_full_disk_under_the_recording_is_reported_and_live_view_continues(cluster: Cluster, tmp_path: Path) -> None:
     sessions = mounted("tmpfs", tmp_path / "sessions", "-o", "size=1m,mode=700")
     with sessions as small, agent(cluster.dsn(), tmp_path) as running:
         watch = running.watch()
@@ -41,7 +41,7 @@ def test_a_full_disk_under_the_recording_is_told_and_live_goes_on(cluster: Clust
         watch.until(lambda frame: frame.own.recording == "ok", what="the recording's recovery")
 
 
-def test_a_frozen_file_system_under_the_database_leaves_the_agent_at_its_pace(tmp_path: Path) -> None:
+def test_a_frozen_file_system_under_the_database_does_not_slow_the_agent(tmp_path: Path) -> None:
     # Outside tmp_path, which only its owner may enter: the server runs as somebody else.
     with tempfile.TemporaryDirectory() as outside, loop_mounted(tmp_path / "image", Path(outside) / "fs") as place:
         Path(outside).chmod(0o755)

@@ -36,7 +36,7 @@ def words(ground: Ground, *options: str) -> str:
     return f"{quoted(*ground.dump(*options))}; true"
 
 
-def test_a_lock_asked_for_in_the_middle_is_named_as_what_ended_a_parallel_dump(ground: Ground) -> None:
+def test_a_lock_requested_midway_is_named_as_the_cause_that_ended_a_parallel_dump(ground: Ground) -> None:
     with eyes(ground.cluster) as watched, ground.held(words(ground, "-Fd", "-j2", "-f", "locked"), 2) as held:
         watched.until(lambda job: job.pid is not None, "the dump")
         with closing(session(ground.cluster, dbname="full_one")) as other:
@@ -49,7 +49,7 @@ def test_a_lock_asked_for_in_the_middle_is_named_as_what_ended_a_parallel_dump(g
     assert "someone requested an ACCESS EXCLUSIVE lock" in event.text, "why, and not only that"
 
 
-def test_a_disk_that_fills_up_is_what_a_dump_failed_by(ground: Ground, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_is_named_as_the_cause_of_a_failed_dump(ground: Ground, tmp_path: Path) -> None:
     with (
         loop_mounted(tmp_path / "image", tmp_path / "small", "24M") as place,
         eyes(ground.cluster) as watched,

@@ -46,7 +46,7 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return directory, said
 
 
-def test_every_sample_said_to_be_durable_is_there(killed: tuple[Path, int]) -> None:
+def test_every_sample_reported_as_durable_is_there(killed: tuple[Path, int]) -> None:
     directory, said = killed
     recording = Recording.open(directory)
     assert recording.state == "crashed"
@@ -59,7 +59,7 @@ def test_every_sample_said_to_be_durable_is_there(killed: tuple[Path, int]) -> N
     recording.close()
 
 
-def test_the_next_session_continues_it_and_leaves_it_alone(killed: tuple[Path, int], tmp_path: Path) -> None:
+def test_the_next_session_continues_it_and_does_not_change_it(killed: tuple[Path, int], tmp_path: Path) -> None:
     directory = Path(shutil.copytree(killed[0], tmp_path / killed[0].name))
     before = (directory / "session.db").read_bytes()
     continues = continued_by(directory.parent, "key1")
@@ -74,7 +74,7 @@ def test_the_next_session_continues_it_and_leaves_it_alone(killed: tuple[Path, i
     assert (directory / "session.db").read_bytes() == before
 
 
-def test_a_recorder_never_takes_a_directory_that_holds_a_session(tmp_path: Path) -> None:
+def test_a_recorder_never_uses_a_directory_that_contains_a_session(tmp_path: Path) -> None:
     about = meta()
     made = recorder(tmp_path, about)
     made.close("done")

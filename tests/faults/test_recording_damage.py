@@ -69,7 +69,7 @@ def _everything(directory: Path) -> int | None:
         recording.close()
 
 
-def test_samples_cut_short_anywhere_are_read_as_far_as_they_go(closed: Path, tmp_path: Path) -> None:
+def test_truncated_samples_are_read_up_to_the_cut(closed: Path, tmp_path: Path) -> None:
     samples = _copy(closed, tmp_path) / "session.samples"
     size = samples.stat().st_size
     for offset in sorted(random.Random(7).sample(range(size), 40), reverse=True):
@@ -80,7 +80,7 @@ def test_samples_cut_short_anywhere_are_read_as_far_as_they_go(closed: Path, tmp
         assert abs(shown - 200 * offset / size) < 12
 
 
-def test_a_database_cut_short_anywhere_costs_no_sample(closed: Path, tmp_path: Path) -> None:
+def test_a_truncated_database_loses_no_sample(closed: Path, tmp_path: Path) -> None:
     database = _copy(closed, tmp_path) / "session.db"
     size = database.stat().st_size
     for offset in sorted({*range(PAGE, size, PAGE), *random.Random(7).sample(range(1, size), 15)}, reverse=True):
@@ -89,7 +89,7 @@ def test_a_database_cut_short_anywhere_costs_no_sample(closed: Path, tmp_path: P
         assert _everything(database.parent) == 200
 
 
-def test_a_cut_recording_says_how_much_is_missing(closed: Path, tmp_path: Path) -> None:
+def test_a_truncated_recording_reports_how_much_is_missing(closed: Path, tmp_path: Path) -> None:
     samples = _copy(closed, tmp_path) / "session.samples"
     with open(samples, "r+b") as file:
         file.truncate(samples.stat().st_size * 2 // 3)
@@ -115,7 +115,7 @@ def test_any_page_of_either_file_may_be_overwritten(closed: Path, tmp_path: Path
             assert shown >= (200 if name == "session.db" else 175)
 
 
-def test_a_log_of_sqlite_cut_anywhere_costs_no_sample(crashed: Path, tmp_path: Path) -> None:
+def test_a_truncated_sqlite_wal_loses_no_sample(crashed: Path, tmp_path: Path) -> None:
     size = (crashed / "session.db-wal").stat().st_size
     assert size > 0
     for number, offset in enumerate(range(0, size, size // 12)):
@@ -138,13 +138,13 @@ def test_events_after_damage_in_the_log_of_sqlite_are_found(crashed: Path, tmp_p
     recording.close()
 
 
-def test_the_database_alone_may_be_named(closed: Path) -> None:
+def test_the_database_file_alone_may_be_named(closed: Path) -> None:
     recording = Recording.open(closed / "session.db")
     assert recording.samples == 200
     recording.close()
 
 
-def test_events_are_found_where_their_tree_is_broken(closed: Path, tmp_path: Path) -> None:
+def test_events_are_found_where_their_btree_is_damaged(closed: Path, tmp_path: Path) -> None:
     copy = _copy(closed, tmp_path)
     database = copy / "session.db"
     with open(database, "r+b") as file:
@@ -156,7 +156,7 @@ def test_events_are_found_where_their_tree_is_broken(closed: Path, tmp_path: Pat
     recording.close()
 
 
-def test_a_recording_restored_without_its_lock_and_log_is_read(tmp_path: Path) -> None:
+def test_a_recording_restored_without_its_lock_and_wal_is_read(tmp_path: Path) -> None:
     directory = record(tmp_path, ticks(12))
     (directory / "session.lock").unlink()
     (directory / "session.log").unlink()

@@ -31,7 +31,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_a_full_disk_is_said_and_nothing_is_lost_when_there_is_room_again(
+def test_a_full_disk_is_reported_and_nothing_is_lost_once_there_is_space_again(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = threading.Event()

@@ -68,7 +68,7 @@ def words(watched: Watched, target: str) -> str:
     return quoted(watched.path("pg_restore"), "-j2", "-d", watched.dsn(target), "shop.d") + "; true"
 
 
-def test_a_restore_whose_worker_was_killed_has_failed(watched: Watched) -> None:
+def test_a_restore_whose_worker_was_killed_is_failed(watched: Watched) -> None:
     target = fresh(watched)
     with eyes(watched.cluster) as seen, watched.held(words(watched, target), 1, target) as held:
         job = seen.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
@@ -80,7 +80,7 @@ def test_a_restore_whose_worker_was_killed_has_failed(watched: Watched) -> None:
     assert "it failed: a worker process died unexpectedly" in event.text
 
 
-def test_of_a_restore_that_went_with_the_server_no_success_is_told(watched: Watched) -> None:
+def test_a_restore_that_ended_with_the_server_is_not_reported_as_successful(watched: Watched) -> None:
     target = fresh(watched)
     with eyes(watched.cluster) as seen:
         lost = pytest.raises(OperationalError)  # of the session that holds it up
@@ -93,7 +93,7 @@ def test_of_a_restore_that_went_with_the_server_no_success_is_told(watched: Watc
     assert "it succeeded" not in event.text and "it ended, with" not in event.text, event
 
 
-def test_settings_are_put_back_on_a_server_that_crashed_under_the_restore(here: Ground, archive: Path) -> None:
+def test_settings_are_reverted_on_a_server_that_crashed_during_the_restore(here: Ground, archive: Path) -> None:
     """Nobody is asked; the run waits until it answers again, though it was started anew since."""
     before = settings(here)
     here.cluster.psql("create database crashed")
@@ -110,7 +110,7 @@ def test_settings_are_put_back_on_a_server_that_crashed_under_the_restore(here: 
     assert settings(here) == before
 
 
-def test_a_full_disk_is_told_with_the_objects_it_was_too_small_for(here: Ground, archive: Path) -> None:
+def test_a_full_disk_is_reported_with_the_objects_that_did_not_fit(here: Ground, archive: Path) -> None:
     before = settings(here)
     beside = here.cluster.base
     with loop_mounted(beside / "image", beside / "small", "24M") as place:
@@ -131,7 +131,7 @@ def test_a_full_disk_is_told_with_the_objects_it_was_too_small_for(here: Ground,
     assert "stop-after-errors" in walk.text and settings(here) == before
 
 
-def test_before_its_disk_is_full_it_is_said_that_it_will_not_suffice(watched: Watched) -> None:
+def test_a_disk_too_small_for_the_restore_is_reported_before_it_is_full(watched: Watched) -> None:
     """Its disk is that of the tablespace of its database; looked at after a fifth and after three quarters of it."""
     watched.cluster.psql("create database wide")
     watched.cluster.psql(WIDE, dbname="wide")

@@ -114,7 +114,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield Place(cluster, archive)
 
 
-def test_a_restore_outlives_its_agent_and_the_next_one_tells_all_of_it_once(here: Place) -> None:
+def test_a_restore_outlives_its_agent_and_the_next_one_reports_all_of_it_once(here: Place) -> None:
     """Killed while both jobs of pg_restore wait. One goes on while nobody looks, the other when the run is resumed."""
     before, dsn = here.settings(), here.cluster.dsn(user=ROLE)
     here.cluster.psql("create database survivor")
@@ -155,7 +155,7 @@ def test_a_restore_outlives_its_agent_and_the_next_one_tells_all_of_it_once(here
     assert seen == [], "the password was an argument"
 
 
-def test_a_password_of_a_file_is_read_by_whoever_needs_it_and_written_by_nobody(here: Place, tmp_path: Path) -> None:
+def test_a_password_file_is_read_when_needed_and_its_content_is_never_written(here: Place, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.touch(0o600)
     kept.write_text(f"*:*:*:{ROLE}:{PASSWORD}\n")

@@ -53,7 +53,7 @@ insert into public.changed values (2)
 
 
 @pytest.mark.parametrize("how", ["backend", "server"])
-def test_an_id_that_may_have_been_given_out_again_proves_no_commit(fresh_cluster: FreshCluster, how: str) -> None:
+def test_an_id_that_may_have_been_reused_proves_no_commit(fresh_cluster: FreshCluster, how: str) -> None:
     """What a crash forgets are the last transaction ids too: another transaction gets them."""
     cluster = fresh_cluster()
     marks: list[StatementMark] = []
@@ -85,7 +85,7 @@ def checkpointer(cluster: Cluster) -> str:
         return ""
 
 
-def test_a_server_that_crashes_under_a_change_leaves_nothing_of_it_and_it_is_not_done_by_itself(
+def test_a_server_crash_during_a_change_leaves_nothing_of_it_and_it_is_not_repeated(
     fresh_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     cluster = fresh_cluster()
@@ -109,7 +109,7 @@ def test_a_server_that_crashes_under_a_change_leaves_nothing_of_it_and_it_is_not
     assert kinds.count("block.intent") == 1 and "block.mark" not in kinds
 
 
-def test_another_server_of_a_run_is_the_one_it_was_before_its_agent_was_killed(
+def test_another_server_of_a_run_stays_the_same_after_its_agent_was_killed(
     fresh_cluster: FreshCluster, cluster: Cluster, tmp_path: Path
 ) -> None:
     other = fresh_cluster()

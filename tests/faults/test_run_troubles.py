@@ -84,7 +84,7 @@ def troubled(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("drop table public.troubled")
 
 
-def test_an_abort_is_heard_between_two_rows(troubled: Cluster, tmp_path: Path) -> None:
+def test_an_abort_takes_effect_between_two_rows(troubled: Cluster, tmp_path: Path) -> None:
     with agent(troubled.dsn(), tmp_path) as running, session(troubled) as other:
         operator = Operator.of(running)
         operator.begin(EACH)
@@ -106,7 +106,7 @@ def swept(place: Path, secrets: list[str]) -> list[str]:
     return found.stdout.split()
 
 
-def test_no_secret_of_a_run_is_on_any_file_or_screen(cluster: Cluster, tmp_path: Path) -> None:
+def test_no_secret_of_a_run_is_in_any_file_or_on_any_screen(cluster: Cluster, tmp_path: Path) -> None:
     first, later, password = "ab7Kq-first-secret", "zz9Pl+later/secret", "pg5Word'quoted"
     secrets = [first, later, password]
     with agent(cluster.dsn(), tmp_path, extra={"PGPASSWORD": password}) as running:
@@ -140,7 +140,7 @@ class Worded:
         return self._cluster.psql(sql)
 
 
-def test_a_password_that_is_a_word_of_the_runbook_makes_it_no_other_one(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_password_that_is_a_word_of_the_runbook_does_not_change_the_runbook(cluster: Cluster, tmp_path: Path) -> None:
     cluster.psql("create table counted(what text)")
     try:
         story = Story(Worded(cluster), tmp_path / "story")  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def test_a_password_that_is_a_word_of_the_runbook_makes_it_no_other_one(cluster:
 
 
 @pytest.mark.root
-def test_what_was_called_off_while_the_disk_hung_is_not_done_when_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_was_aborted_while_the_disk_hung_is_not_done_after_it_recovers(cluster: Cluster, tmp_path: Path) -> None:
     cluster.psql("create table changed(i int)")
     try:
         with loop_mounted(tmp_path / "image", tmp_path / "sessions") as place:
@@ -177,7 +177,9 @@ def test_what_was_called_off_while_the_disk_hung_is_not_done_when_it_is_back(clu
 
 
 @pytest.mark.root
-def test_a_command_whose_start_hung_does_not_begin_beside_the_one_after_it(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_command_whose_start_hung_does_not_run_at_the_same_time_as_the_next_one(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     mark = tmp_path / "mark"
     with loop_mounted(tmp_path / "image", tmp_path / "sessions") as place:
         place.chmod(0o700)

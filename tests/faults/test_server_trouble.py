@@ -80,7 +80,7 @@ def gone_since(watch: Watch, before: int) -> Event | None:
     return next(told, None)
 
 
-def test_a_killed_server_is_told_and_its_return_too(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_a_killed_server_and_its_return_are_reported(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = fresh_cluster()
     with agent(cluster.dsn(), tmp_path) as running:
         watch = running.watch()
@@ -105,7 +105,7 @@ def test_a_killed_server_is_told_and_its_return_too(fresh_cluster: FreshCluster,
         assert lost.severity == "warning"
 
 
-def test_a_restart_makes_no_negative_and_no_absurd_rate(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_a_restart_produces_no_negative_and_no_absurd_rate(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = fresh_cluster()
     with agent(cluster.dsn(), tmp_path) as running:
         watch = running.watch()
@@ -137,7 +137,7 @@ def test_a_stopped_postmaster_does_not_stop_the_agent(fresh_cluster: FreshCluste
         watch.until(connected)
 
 
-def test_the_seat_is_kept_when_all_others_are_taken(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_the_connection_slot_is_kept_when_all_others_are_taken(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = fresh_cluster({"max_connections": 12})
     cluster.psql("create role app login; create role watcher login in role pg_monitor")
     with agent(cluster.dsn(user="watcher"), tmp_path) as running:
@@ -166,7 +166,7 @@ def test_blind_mode_counts_from_titles_and_takes_a_slot_when_one_is_free(
         assert watch.until(connected).connections.used == len(held) + 1
 
 
-def test_a_superuser_s_reserved_slot_is_used_and_named(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_a_reserved_slot_of_a_superuser_is_used_and_named(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = fresh_cluster({"max_connections": 12})
     cluster.psql("create role app login")
     with every_slot_taken(cluster, user="app"), agent(cluster.dsn(), tmp_path) as running:
@@ -184,7 +184,7 @@ def test_a_role_that_may_use_reserved_connections_says_it_used_one(fresh_cluster
         assert watch.until(connected).connections.seat == "reserved_role"
 
 
-def test_a_role_without_pg_monitor_sees_what_it_may_and_is_told_the_grant(
+def test_a_role_without_pg_monitor_sees_what_it_may_and_is_shown_the_grant(
     fresh_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     cluster = fresh_cluster()

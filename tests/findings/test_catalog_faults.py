@@ -26,7 +26,7 @@ def found_in(cluster: Cluster) -> list[FindingNow]:
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_an_invalid_index_is_told_until_it_is_dropped(major: int, reused_cluster: FreshCluster) -> None:
+def test_an_invalid_index_is_reported_until_it_is_dropped(major: int, reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(major=major)
     query(cluster, 'create table "Worn Out" as select 1 as n from generate_series(1, 2)')
     with pytest.raises(ConsoleError, match="could not create unique index"):
@@ -38,7 +38,7 @@ def test_an_invalid_index_is_told_until_it_is_dropped(major: int, reused_cluster
     assert found_in(cluster) == []
 
 
-def test_a_sequence_near_its_end_is_told_until_its_column_is_wider(reused_cluster: FreshCluster) -> None:
+def test_a_sequence_near_its_end_is_reported_until_its_column_is_widened(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "create table young (id serial); select nextval('young_id_seq')")
     query(cluster, "create table orders (id serial); select setval('orders_id_seq', 2060000000)")
@@ -50,7 +50,7 @@ def test_a_sequence_near_its_end_is_told_until_its_column_is_wider(reused_cluste
 
 
 @pytest.mark.parametrize("major", [15, 18])
-def test_a_database_made_with_another_version_of_its_collation_is_told_until_it_is_refreshed(
+def test_a_database_with_another_collation_version_is_reported_until_it_is_refreshed(
     major: int, reused_cluster: FreshCluster
 ) -> None:
     cluster = reused_cluster(major=major)
@@ -78,7 +78,7 @@ def worn(cluster: Cluster) -> None:
     wait_for(cluster, "select n_dead_tup >= 30000 from pg_stat_user_tables", what="the statistics")
 
 
-def test_a_table_autovacuum_never_comes_to_is_told_until_it_was_vacuumed(reused_cluster: FreshCluster) -> None:
+def test_a_table_autovacuum_never_reaches_is_reported_until_it_was_vacuumed(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"autovacuum_naptime": "1d"})
     worn(cluster)
     with eyes(cluster.dsn(), *AUTOVACUUM, limits=AT_ONCE) as seen:
@@ -91,7 +91,7 @@ def test_a_table_autovacuum_never_comes_to_is_told_until_it_was_vacuumed(reused_
         seen.until_gone("autovacuum-behind", within_s=150)
 
 
-def test_a_table_that_is_vacuumed_in_vain_is_told_with_who_holds_its_rows(reused_cluster: FreshCluster) -> None:
+def test_a_table_vacuumed_without_effect_is_reported_with_the_horizon_holder(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"autovacuum_naptime": "1d"})
     few = Limits(safety=SafetyLimits(autovacuum_behind_s=150.0, horizon_warn_xids=1))
     with idle_in_transaction(cluster, "select txid_current()", name="report") as pid:
@@ -109,7 +109,7 @@ def test_a_table_that_is_vacuumed_in_vain_is_told_with_who_holds_its_rows(reused
 
 
 @pytest.mark.parametrize("major", [15, 18])
-def test_a_subscription_that_meets_a_conflict_is_told_until_the_row_is_mended(
+def test_a_subscription_with_a_conflict_is_reported_until_the_row_is_fixed(
     major: int, reused_cluster: FreshCluster
 ) -> None:
     publisher, subscriber = reused_cluster({"wal_level": "logical"}, major=major), reused_cluster(major=major)

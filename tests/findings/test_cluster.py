@@ -60,7 +60,7 @@ def no_findings(here: Eyes, *names: str) -> None:
     assert [row.text for name in names for row in here.open(name)] == []
 
 
-def test_a_standby_promoted_beside_its_primary_is_split_brain_within_five_seconds(replicated: Make) -> None:
+def test_a_standby_promoted_while_its_primary_runs_is_split_brain_within_five_seconds(replicated: Make) -> None:
     db1, db2, db3 = replicated(3)
     with (
         bouncer(db1, "transaction", admin=True) as pooled,
@@ -83,7 +83,7 @@ def test_a_standby_promoted_beside_its_primary_is_split_brain_within_five_second
     assert dead.subject == "db3" and "that timeline ended at 0/" in dead.text
 
 
-def test_a_cutover_is_no_split_brain_and_an_old_primary_that_is_started_again_is(replicated: Make) -> None:
+def test_a_cutover_is_not_split_brain_and_a_restarted_old_primary_is(replicated: Make) -> None:
     db1, db2 = replicated(2)
     with eyes(db2.dsn(), *NAMES, config=configured(db1, db2)) as here:
         for cluster in (db1, db2):
@@ -100,7 +100,7 @@ def test_a_cutover_is_no_split_brain_and_an_old_primary_that_is_started_again_is
         here.until_gone("split-brain", within_s=20)
 
 
-def test_primaries_of_two_clusters_under_one_name_are_no_split_brain(
+def test_primaries_of_two_clusters_under_one_name_are_not_split_brain(
     cluster: Cluster, fresh_cluster: FreshCluster
 ) -> None:
     with eyes(cluster.dsn(), *NAMES, config=configured(cluster, fresh_cluster())) as here:
@@ -108,7 +108,7 @@ def test_primaries_of_two_clusters_under_one_name_are_no_split_brain(
         no_findings(here, *NAMES)
 
 
-def test_two_names_of_one_server_are_no_split_brain(cluster: Cluster) -> None:
+def test_two_names_of_one_server_are_not_split_brain(cluster: Cluster) -> None:
     with eyes(cluster.dsn(), *NAMES, config=configured(cluster, cluster)) as here:
         here.tick(6)
         no_findings(here, *NAMES)
@@ -147,7 +147,7 @@ def test_a_cluster_without_a_primary_is_critical_with_what_each_standby_has(repl
         here.until_gone("no-primary", within_s=10)
 
 
-def test_a_primary_that_only_this_host_does_not_reach_is_not_called_gone(replicated: Make) -> None:
+def test_a_primary_only_this_host_cannot_reach_is_not_reported_as_gone(replicated: Make) -> None:
     db1, db2 = replicated(2)
     unreached = configured(db1, db2)
     unreached.clusters["shop"].nodes["db1"] = NodeConfig(dsn="host=127.0.0.1 port=1")
@@ -157,7 +157,7 @@ def test_a_primary_that_only_this_host_does_not_reach_is_not_called_gone(replica
         no_findings(here, "no-primary")
 
 
-def test_a_pooler_left_paused_is_a_warning_with_its_time(cluster: Cluster) -> None:
+def test_a_pooler_left_paused_is_a_warning_with_its_duration(cluster: Cluster) -> None:
     with (
         bouncer(cluster, "transaction", admin=True) as pooled,
         client_of(pooled),

@@ -29,7 +29,7 @@ def pool(cluster: Cluster, count: int, name: str = "shop-web") -> Iterator[None]
         yield
 
 
-def test_a_storm_is_told_within_five_seconds_with_who_opened_it(reused_cluster: FreshCluster) -> None:
+def test_a_storm_is_reported_within_five_seconds_with_its_client(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
     with pool(cluster, 10, "web"), eyes(cluster.dsn(), *OURS, calm_s=5) as seen, ExitStack() as storm:
         storm.enter_context(pool(cluster, 44, "invoice-export"))
@@ -42,7 +42,7 @@ def test_a_storm_is_told_within_five_seconds_with_who_opened_it(reused_cluster: 
     assert row.evidence["application"] == "invoice-export"
 
 
-def test_sessions_that_come_and_go_and_a_pool_that_starts_are_no_storm(reused_cluster: FreshCluster) -> None:
+def test_short_sessions_and_a_starting_pool_are_not_a_storm(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
     with eyes(cluster.dsn(), *OURS) as seen:
         for _ in range(8):
@@ -53,14 +53,14 @@ def test_sessions_that_come_and_go_and_a_pool_that_starts_are_no_storm(reused_cl
         assert seen.changes == []
 
 
-def test_an_agent_that_finds_a_full_pool_sees_no_storm(reused_cluster: FreshCluster) -> None:
+def test_an_agent_that_starts_with_a_full_pool_reports_no_storm(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
     with pool(cluster, 40), eyes(cluster.dsn(), *OURS) as seen:
         seen.tick(30)
         assert seen.changes == []
 
 
-def test_a_pool_that_comes_back_after_a_restart_alarms_nobody(reused_cluster: FreshCluster) -> None:
+def test_a_pool_that_reconnects_after_a_restart_raises_no_alarm(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
     with eyes(cluster.dsn(), *OURS) as seen:
         seen.tick(5)
@@ -73,7 +73,7 @@ def test_a_pool_that_comes_back_after_a_restart_alarms_nobody(reused_cluster: Fr
     assert "after the server restarted" in told.text
 
 
-def test_a_house_nearly_full_says_who_holds_it_and_clears_when_they_leave(reused_cluster: FreshCluster) -> None:
+def test_a_server_nearly_full_names_the_holders_and_clears_when_they_disconnect(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
     with pool(cluster, 49), eyes(cluster.dsn(), *OURS) as seen:
         row = seen.until("connections-filling", within_s=5)
@@ -91,7 +91,7 @@ def test_a_house_nearly_full_says_who_holds_it_and_clears_when_they_leave(reused
         seen.until_gone("connections-filling", within_s=40)
 
 
-def test_a_house_that_is_full_before_we_come_is_told_from_the_titles(reused_cluster: FreshCluster) -> None:
+def test_a_server_already_full_at_the_start_is_reported_from_the_process_titles(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_connections": 20, "superuser_reserved_connections": 3})
     with pool(cluster, 20):
         seen = Eyes(cluster.dsn(), only=OURS)
@@ -104,7 +104,7 @@ def test_a_house_that_is_full_before_we_come_is_told_from_the_titles(reused_clus
     assert "20 are idle sessions of user postgres" in row.text
 
 
-def test_a_server_that_speaks_german_says_as_well_that_no_slot_is_free(
+def test_a_server_with_german_messages_also_reports_that_no_slot_is_free(
     reused_cluster: FreshCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -127,7 +127,7 @@ def test_a_server_that_speaks_german_says_as_well_that_no_slot_is_free(
     assert "zu viele Verbindungen" in outage.text
 
 
-def test_a_role_and_a_database_at_their_limits_are_told_by_name(reused_cluster: FreshCluster) -> None:
+def test_a_role_and_a_database_at_their_limits_are_reported_by_name(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
     query(cluster, "create role app login connection limit 6")
     query(cluster, "create database shop connection limit 5")
@@ -140,7 +140,7 @@ def test_a_role_and_a_database_at_their_limits_are_told_by_name(reused_cluster: 
             assert "(6 of 6); more are refused" in seen.rows[-1].text
 
 
-def test_a_transaction_left_open_for_a_moment_that_holds_up_nobody_is_no_finding(reused_cluster: FreshCluster) -> None:
+def test_a_briefly_idle_transaction_that_blocks_no_session_is_not_a_finding(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
     with idle_in_transaction(cluster), eyes(cluster.dsn(), *OURS) as seen:
         seen.tick(20)

@@ -24,7 +24,7 @@ from tests.findings.collector import Eyes, eyes
 CONSOLE = ("console-blind", "console-late", "lane-stuck", "recording-lags", "connections-filling")
 
 
-def test_a_console_without_a_slot_says_that_it_is_blind_until_it_has_one(reused_cluster: FreshCluster) -> None:
+def test_a_console_without_a_slot_reports_blind_mode_until_it_has_one(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_connections": 10, "superuser_reserved_connections": 2})
     seen = Eyes(cluster.dsn(), only=CONSOLE)
     try:
@@ -45,7 +45,7 @@ def raised(changes: list[FindingChange], rule: str) -> list[FindingChange]:
     return [change for change in changes if change.kind == "raised" and change.finding.rule == rule]
 
 
-def test_a_query_of_the_console_that_gets_no_answer_is_told_by_what_it_is_for(reused_cluster: FreshCluster) -> None:
+def test_an_unanswered_query_of_the_console_is_reported_by_its_purpose(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with eyes(cluster.dsn(), *CONSOLE) as seen, psycopg.connect(cluster.dsn()) as locker:
         locker.execute("lock table pg_tablespace in access exclusive mode")
@@ -57,7 +57,7 @@ def test_a_query_of_the_console_that_gets_no_answer_is_told_by_what_it_is_for(re
     assert "temporary files on disk" in told.text
 
 
-def test_what_hangs_on_the_host_is_named_until_it_comes_back(reused_cluster: FreshCluster) -> None:
+def test_what_hangs_on_the_host_is_named_until_it_recovers(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     control = cluster.data_directory / "global" / "pg_control"
     with eyes(cluster.dsn(), *CONSOLE) as seen:
@@ -74,7 +74,7 @@ def test_what_hangs_on_the_host_is_named_until_it_comes_back(reused_cluster: Fre
     assert told.evidence["stuck_s"] >= 3
 
 
-def test_a_console_that_keeps_its_time_says_nothing_of_itself(cluster: Cluster) -> None:
+def test_a_console_that_ticks_on_time_reports_nothing_about_itself(cluster: Cluster) -> None:
     with eyes(cluster.dsn(), *CONSOLE) as seen:
         seen.tick(60)
         assert seen.changes == []
@@ -97,7 +97,7 @@ def recorded_on(disk: LoopDisk, cluster: Cluster, place: Path) -> AbstractContex
 
 
 @pytest.mark.root
-def test_a_recording_whose_disk_is_full_is_told_in_the_live_picture(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_recording_whose_disk_is_full_is_reported_in_the_live_view(cluster: Cluster, tmp_path: Path) -> None:
     with loop_disk(32 * MIB) as disk:
         with (disk.path / "ballast").open("wb") as file:
             found = os.statvfs(disk.path)
@@ -113,7 +113,7 @@ def test_a_recording_whose_disk_is_full_is_told_in_the_live_picture(cluster: Clu
 
 
 @pytest.mark.root
-def test_a_recording_on_a_stalled_disk_is_told_and_forgotten_when_it_has_caught_up(
+def test_a_recording_on_a_stalled_disk_is_reported_and_cleared_when_it_has_caught_up(
     cluster: Cluster, tmp_path: Path, require_tool: Callable[[str], str]
 ) -> None:
     freeze = require_tool("fsfreeze")
@@ -128,7 +128,7 @@ def test_a_recording_on_a_stalled_disk_is_told_and_forgotten_when_it_has_caught_
     assert told.evidence["recorder_lag_s"] >= 6 or told.evidence["recording"] == "failed"
 
 
-def test_ticks_that_begin_late_in_a_row_are_told(cluster: Cluster) -> None:
+def test_several_late_ticks_in_a_row_are_reported(cluster: Cluster) -> None:
     with eyes(cluster.dsn(), *CONSOLE, limits=Limits(console=ConsoleLimits(late_ticks=3))) as seen:
         late(seen, 2)
         seen.tick()

@@ -73,7 +73,9 @@ def leave(disk: LoopDisk, share: float) -> None:
 
 
 @pytest.mark.root
-def test_a_disk_that_fills_fast_is_named_with_its_date_within_ten_seconds(disk: LoopDisk, on_disk: Cluster) -> None:
+def test_a_disk_that_fills_up_fast_is_named_with_its_fill_time_within_ten_seconds(
+    disk: LoopDisk, on_disk: Cluster
+) -> None:
     with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
         for _ in range(10):
             write(disk, 12)
@@ -110,7 +112,7 @@ def test_a_disk_that_fills_steadily_becomes_critical_and_clears_when_the_file_is
 
 
 @pytest.mark.root
-def test_one_burst_that_leaves_room_is_not_told(disk: LoopDisk, on_disk: Cluster) -> None:
+def test_one_burst_that_leaves_space_is_not_reported(disk: LoopDisk, on_disk: Cluster) -> None:
     with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
         write(disk, 60)
         seen.tick(EVERY_S * 2)
@@ -122,7 +124,7 @@ def test_one_burst_that_leaves_room_is_not_told(disk: LoopDisk, on_disk: Cluster
 
 
 @pytest.mark.root
-def test_a_disk_of_data_is_called_full_at_eighty_and_ninety_percent(disk: LoopDisk, on_disk: Cluster) -> None:
+def test_a_data_disk_is_reported_as_full_at_eighty_and_ninety_percent(disk: LoopDisk, on_disk: Cluster) -> None:
     with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
         leave(disk, 0.18)
         assert seen.until("disk-filling", within_s=6).severity == "warning"
@@ -136,7 +138,7 @@ def test_a_disk_of_data_is_called_full_at_eighty_and_ninety_percent(disk: LoopDi
 
 
 @pytest.mark.root
-def test_a_full_disk_with_room_for_much_more_weighs_less(disk: LoopDisk, on_disk: Cluster) -> None:
+def test_a_full_disk_with_much_free_space_is_less_severe(disk: LoopDisk, on_disk: Cluster) -> None:
     roomy = Limits(disks=DiskLimits(roomy_bytes=1024.0))
     with eyes(on_disk.dsn(), *DISKS, limits=roomy, calm_s=7) as seen:
         leave(disk, 0.18)
@@ -144,7 +146,7 @@ def test_a_full_disk_with_room_for_much_more_weighs_less(disk: LoopDisk, on_disk
 
 
 @pytest.mark.root
-def test_a_disk_of_recordings_alone_is_never_critical(disk: LoopDisk, cluster: Cluster) -> None:
+def test_a_disk_with_only_recordings_is_never_critical(disk: LoopDisk, cluster: Cluster) -> None:
     sessions = disk.path / "sessions"
     sessions.mkdir()
     with eyes(cluster.dsn(), "disk-filling", calm_s=7, session=sessions) as seen:
@@ -154,7 +156,7 @@ def test_a_disk_of_recordings_alone_is_never_critical(disk: LoopDisk, cluster: C
 
 
 @pytest.mark.root
-def test_a_disk_without_inodes_is_told_although_there_is_room(disk: LoopDisk, on_disk: Cluster) -> None:
+def test_a_disk_without_inodes_is_reported_although_there_is_space(disk: LoopDisk, on_disk: Cluster) -> None:
     with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
         many = disk.path / "many"
         many.mkdir()
@@ -211,7 +213,7 @@ def temporary(cluster: Cluster, mib: int) -> None:
 
 
 @pytest.mark.root
-def test_a_runaway_sort_is_named_with_its_session_and_what_is_left(disk: LoopDisk, on_disk: Cluster) -> None:
+def test_a_runaway_sort_is_named_with_its_session_and_the_free_space(disk: LoopDisk, on_disk: Cluster) -> None:
     with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen, sorting(on_disk, 250_000) as pid:
         temporary(on_disk, 110)
         told = seen.until("temp-spill", within_s=EVERY_S + 1)
@@ -227,7 +229,7 @@ def test_a_runaway_sort_is_named_with_its_session_and_what_is_left(disk: LoopDis
 
 
 @pytest.mark.root
-def test_a_sort_that_is_small_beside_its_disk_is_not_told(on_disk: Cluster) -> None:
+def test_a_sort_that_is_small_compared_with_its_disk_is_not_reported(on_disk: Cluster) -> None:
     with eyes(on_disk.dsn(), "temp-spill", calm_s=7) as seen, holding_sorted(on_disk, 72_000):
         temporary(on_disk, 64)
         seen.tick(EVERY_S + 1)
@@ -235,7 +237,7 @@ def test_a_sort_that_is_small_beside_its_disk_is_not_told(on_disk: Cluster) -> N
 
 
 @pytest.mark.root
-def test_a_filling_disk_is_told_as_what_fills_it(disk: LoopDisk, on_disk: Cluster) -> None:
+def test_a_filling_disk_is_reported_with_its_cause(disk: LoopDisk, on_disk: Cluster) -> None:
     with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen, ExitStack() as stack:
         leave(disk, 0.38)
         stack.enter_context(holding_sorted(on_disk, 150_000))
@@ -253,7 +255,7 @@ def share_left(path: Path) -> float:
 
 
 @pytest.mark.root
-def test_a_disk_mounted_with_discard_is_a_remark(disk: LoopDisk, on_disk: Cluster) -> None:
+def test_a_disk_mounted_with_discard_is_info(disk: LoopDisk, on_disk: Cluster) -> None:
     with eyes(on_disk.dsn(), *DISKS, calm_s=7) as seen:
         assert seen.open("discard-mount") == []
         os.system(f"mount -o remount,discard {disk.path}")

@@ -71,7 +71,7 @@ def in_flight(disk: LoopDisk) -> bool:
 
 
 @pytest.mark.root
-def test_a_server_whose_disk_stops_is_told_within_five_seconds_and_until_it_goes_on() -> None:
+def test_a_server_whose_disk_stalls_is_reported_within_five_seconds_and_until_it_continues() -> None:
     """Its own file system frozen, where processes hang; then the disk below, which gives no answer."""
     with loop_disk(SIZE, stacked=True) as disk:
         assert disk.lower_path is not None
@@ -87,7 +87,7 @@ def test_a_server_whose_disk_stops_is_told_within_five_seconds_and_until_it_goes
                 seen.until_gone("io-stalled", within_s=40)
 
 
-def test_a_disk_that_is_busy_with_something_else_is_no_stall(disk_directory: Path, tmp_path: Path) -> None:
+def test_a_disk_busy_with_something_else_is_not_a_stall(disk_directory: Path, tmp_path: Path) -> None:
     """Synchronous writes of 8 kB without a pause: all there is to do waits for the disk, and no session does.
 
     For longer than a stall is measured over, by an agent: what a disk completes takes its time.

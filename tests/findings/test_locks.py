@@ -64,7 +64,7 @@ def stuck_dump(cluster: Cluster, clients: Clients) -> None:
     wait_for(cluster, copies, what="the dump to wait for its reader")
 
 
-def test_a_queue_behind_a_dump_is_told_within_five_seconds_as_one_finding(clients: tuple[Cluster, Clients]) -> None:
+def test_a_queue_behind_a_dump_is_reported_within_five_seconds_as_one_finding(clients: tuple[Cluster, Clients]) -> None:
     cluster, programs = clients
     with eyes(cluster.dsn(), *OURS, limits=SOON) as seen:
         stuck_dump(cluster, programs)
@@ -89,7 +89,7 @@ def lasts(pid: int, seconds: float) -> str:
     return f"select 1 from pg_stat_activity where pid = {pid} and clock_timestamp() - state_change > '{seconds} s'"
 
 
-def test_a_transaction_left_open_that_holds_rows_is_told_when_it_was_idle_for_two_seconds(
+def test_an_idle_transaction_that_holds_rows_is_reported_after_two_idle_seconds(
     clients: tuple[Cluster, Clients],
 ) -> None:
     cluster, _ = clients
@@ -107,7 +107,7 @@ def test_a_transaction_left_open_that_holds_rows_is_told_when_it_was_idle_for_tw
 
 
 @pytest.mark.pg(14, 18)
-def test_a_queue_behind_a_transaction_left_open_is_one_finding_on_every_version(server: Cluster) -> None:
+def test_a_queue_behind_an_idle_transaction_is_one_finding_on_every_version(server: Cluster) -> None:
     query(server, "create table parts (id int)")
     try:
         with (
@@ -127,7 +127,7 @@ def test_a_queue_behind_a_transaction_left_open_is_one_finding_on_every_version(
         query(server, "drop table parts")
 
 
-def test_ddl_alone_behind_a_dump_is_told_by_the_dump(clients: tuple[Cluster, Clients]) -> None:
+def test_ddl_alone_behind_a_dump_is_reported_with_the_dump(clients: tuple[Cluster, Clients]) -> None:
     cluster, programs = clients
     stuck_dump(cluster, programs)
     with (
@@ -141,7 +141,7 @@ def test_ddl_alone_behind_a_dump_is_told_by_the_dump(clients: tuple[Cluster, Cli
     assert "1 session waits for the dump pg_dump" in row.text
 
 
-def test_a_session_at_work_that_holds_others_up_is_told_with_its_statement(clients: tuple[Cluster, Clients]) -> None:
+def test_an_active_blocker_is_reported_with_its_statement(clients: tuple[Cluster, Clients]) -> None:
     cluster, programs = clients
     statements = ("begin;", "lock table orders;", "select pg_sleep(600);")
     programs.psql(*statements, application="maintenance", dbname="postgres")
@@ -154,7 +154,7 @@ def test_a_session_at_work_that_holds_others_up_is_told_with_its_statement(clien
     assert "select pg_sleep(600)" in row.text and "public.orders" in row.text
 
 
-def test_a_prepared_transaction_that_holds_others_up_is_told_by_its_name(clients: tuple[Cluster, Clients]) -> None:
+def test_a_prepared_transaction_that_blocks_others_is_reported_by_its_name(clients: tuple[Cluster, Clients]) -> None:
     cluster, _ = clients
     with session(cluster) as preparing:
         preparing.execute("begin")
@@ -184,7 +184,7 @@ def test_a_role_that_sees_no_other_sessions_still_sees_the_queue(clients: tuple[
     assert "privilege" not in row.text
 
 
-def test_contention_of_an_ordinary_load_is_no_finding(clients: tuple[Cluster, Clients]) -> None:
+def test_contention_of_an_ordinary_load_is_not_a_finding(clients: tuple[Cluster, Clients]) -> None:
     """Twenty clients that all want the one row of pgbench_branches, as fast as they can."""
     cluster, programs = clients
     cluster.run("pgbench", "-i", "-q", "-s", "1", cluster.dsn())

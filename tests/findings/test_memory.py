@@ -69,7 +69,7 @@ def meminfo(name: str) -> int:
     return int(lines[name].split()[0]) << 10
 
 
-def test_a_file_cut_short_is_told_as_one_and_not_as_reclaim(host: Eyes, cached_file: Path) -> None:
+def test_a_truncated_file_is_reported_as_such_and_not_as_reclaim(host: Eyes, cached_file: Path) -> None:
     host.tick(3)
     os.truncate(cached_file, 0)
     found = host.until("memory-reclaim", within_s=20)
@@ -78,7 +78,7 @@ def test_a_file_cut_short_is_told_as_one_and_not_as_reclaim(host: Eyes, cached_f
     assert found.text.startswith("Page cache fell ") and found.text.endswith(" MB: a file was freed")
 
 
-def test_a_file_that_is_removed_is_told_like_one_cut_short(host: Eyes, cached_file: Path) -> None:
+def test_a_removed_file_is_reported_like_a_truncated_one(host: Eyes, cached_file: Path) -> None:
     host.tick(3)
     cached_file.unlink()
     assert host.until("memory-reclaim", within_s=20).evidence["cause"] == "file freed"
@@ -97,7 +97,7 @@ def group(way: ReclaimMethod) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_a_control_groups_limit_is_told_with_where_to_look(host: Eyes, disk_directory: Path) -> None:
+def test_a_control_group_limit_is_reported_with_where_to_check(host: Eyes, disk_directory: Path) -> None:
     way = choose_method()
     if way.group is None:
         lacking("no memory control group can be made here")
@@ -117,7 +117,7 @@ def test_a_control_groups_limit_is_told_with_where_to_look(host: Eyes, disk_dire
 
 
 @pytest.mark.root
-def test_a_process_killed_for_lack_of_memory_is_told_and_one_that_ends_is_not(cluster: Cluster) -> None:
+def test_an_oom_killed_process_is_reported_and_one_that_exits_is_not(cluster: Cluster) -> None:
     way = choose_method()
     if way.group is None:
         lacking("no memory control group can be made here")
@@ -139,7 +139,7 @@ def test_a_process_killed_for_lack_of_memory_is_told_and_one_that_ends_is_not(cl
 
 
 @pytest.mark.root
-def test_dropped_caches_are_told_at_once_with_what_went(host: Eyes, cached_file: Path) -> None:
+def test_dropped_caches_are_reported_at_once_with_the_dropped_amount(host: Eyes, cached_file: Path) -> None:
     host.tick(3)
     Path("/proc/sys/vm/drop_caches").write_text("1")
     found = host.until("cache-dropped", within_s=3)
@@ -151,7 +151,7 @@ def test_dropped_caches_are_told_at_once_with_what_went(host: Eyes, cached_file:
     assert cached_file.exists()
 
 
-def test_a_program_that_takes_memory_and_ends_is_no_fall(host: Eyes) -> None:
+def test_a_program_that_uses_memory_and_exits_is_not_a_cache_fall(host: Eyes) -> None:
     """The cache gives nothing, or gives way to it; when it ends free memory rises and no cache falls."""
     script = "import sys; held = bytearray(384 << 20); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
@@ -162,7 +162,7 @@ def test_a_program_that_takes_memory_and_ends_is_no_fall(host: Eyes) -> None:
     assert host.open("memory-reclaim") == []
 
 
-def test_a_file_copied_and_read_is_no_fall(host: Eyes, cached_file: Path) -> None:
+def test_a_file_copied_and_read_is_not_a_cache_fall(host: Eyes, cached_file: Path) -> None:
     copy = cached_file.with_name("copy")
     with contextlib.ExitStack() as stack:
         copier = stack.enter_context(subprocess.Popen([require_tool("cp"), str(cached_file), str(copy)]))
@@ -172,7 +172,7 @@ def test_a_file_copied_and_read_is_no_fall(host: Eyes, cached_file: Path) -> Non
     assert host.open("memory-reclaim") == []
 
 
-def test_a_server_that_stops_gives_back_shared_memory_and_no_cache(host: Eyes, fresh_cluster: FreshCluster) -> None:
+def test_a_server_that_stops_releases_shared_memory_and_no_cache(host: Eyes, fresh_cluster: FreshCluster) -> None:
     made = fresh_cluster({"shared_buffers": "256MB"})
     query(made, "create unlogged table t (filler text)")
     query(made, "insert into t select repeat('x', 1000) from generate_series(1, 130000)")

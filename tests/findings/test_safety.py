@@ -52,7 +52,7 @@ def read(cluster: Cluster, table: str) -> None:
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_a_damaged_page_is_critical_from_the_read_that_meets_it(major: int, reused_cluster: FreshCluster) -> None:
+def test_a_damaged_page_is_critical_from_its_first_read(major: int, reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(major=major)
     with damaged(cluster, "ledger"), eyes(cluster.dsn(), *SAFETY) as seen:
         assert seen.rows == []
@@ -65,7 +65,7 @@ def test_a_damaged_page_is_critical_from_the_read_that_meets_it(major: int, reus
     assert "in database postgres" in found.text
 
 
-def test_what_failed_before_a_crash_is_still_known_after_it(reused_cluster: FreshCluster) -> None:
+def test_a_failure_before_a_crash_is_still_known_after_it(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with damaged(cluster, "ledger"), eyes(cluster.dsn(), "checksum-failure") as seen:
         read(cluster, "ledger")
@@ -78,7 +78,7 @@ def test_what_failed_before_a_crash_is_still_known_after_it(reused_cluster: Fres
         assert len(seen.open("checksum-failure")) == 1
 
 
-def test_checksums_that_are_off_are_told_once(fresh_cluster: FreshCluster) -> None:
+def test_checksums_that_are_off_are_reported_once(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster()
     cluster.stop()
     cluster.run("pg_checksums", "--disable", "-D", str(cluster.data_directory))
@@ -112,7 +112,7 @@ def aged(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("major", [None, 16])
-def test_the_last_ids_are_critical_at_first_sight_until_every_database_is_vacuumed(
+def test_the_last_ids_are_critical_from_the_first_read_until_every_database_is_vacuumed(
     major: int | None, fresh_cluster: FreshCluster
 ) -> None:
     cluster = fresh_cluster(major=major)
@@ -146,7 +146,7 @@ def test_a_young_cluster_of_any_version_has_no_finding(server: Cluster) -> None:
 
 
 @pytest.mark.pg(14, 18)
-def test_the_thresholds_are_those_the_running_server_states(server: Cluster) -> None:
+def test_the_thresholds_are_those_of_the_running_server(server: Cluster) -> None:
     low = Limits(safety=SafetyLimits(xid_warn_xids=1, xid_critical_xids=2))
     with eyes(server.dsn(), "xid-wraparound", limits=low, calm_s=70) as seen:
         (found,) = seen.rows
@@ -198,7 +198,7 @@ def test_a_forgotten_prepared_transaction_is_named_with_its_gid(reused_cluster: 
 
 
 @pytest.mark.parametrize("major", [14, 17])
-def test_a_slot_that_holds_the_catalogs_is_named(major: int, reused_cluster: FreshCluster) -> None:
+def test_a_slot_that_holds_back_the_catalogs_is_named(major: int, reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"wal_level": "logical"}, major=major)
     query(cluster, "select pg_create_logical_replication_slot('old_sub', 'pgoutput')")
     burn(cluster)
@@ -208,7 +208,7 @@ def test_a_slot_that_holds_the_catalogs_is_named(major: int, reused_cluster: Fre
         assert "inactive replication slot old_sub" in found.text
 
 
-def test_a_role_without_pg_monitor_is_told_the_age_and_not_since_when(reused_cluster: FreshCluster) -> None:
+def test_without_pg_monitor_the_age_is_reported_without_its_start(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "create role watcher login")
     with psycopg.connect(cluster.dsn(application_name="reports")) as idler:
@@ -231,7 +231,7 @@ def spend(cluster: Cluster) -> None:
     cluster.start()
 
 
-def test_a_vacuum_against_wraparound_is_told_and_who_waits_behind_it(fresh_cluster: FreshCluster) -> None:
+def test_an_anti_wraparound_vacuum_is_reported_with_its_waiting_sessions(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster(
         {
             "autovacuum_freeze_max_age": 100_000, "autovacuum_naptime": "1s", "autovacuum_vacuum_cost_delay": "100ms",

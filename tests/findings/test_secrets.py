@@ -20,7 +20,7 @@ ARCHIVE = f"true -u backup:{SECRET} -T %p https://wal/%f"
 SOON = Limits(connections=ConnectionLimits(idle_transaction_s=0.01))
 
 
-def test_a_password_in_a_statement_or_in_a_command_is_told_nowhere(fresh_cluster: FreshCluster) -> None:
+def test_a_password_in_a_statement_or_in_a_command_is_shown_nowhere(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"})
     for statement in STATEMENTS:
         with (

@@ -29,7 +29,7 @@ def worked(cluster: Cluster) -> None:
     wait_for(cluster, "select sum(xact_commit) > 150 from pg_stat_database", what="them counted")
 
 
-def test_a_server_that_is_gone_is_a_warning_first_and_critical_when_it_stays_away(reused_cluster: FreshCluster) -> None:
+def test_a_server_that_is_down_is_a_warning_first_and_critical_when_it_stays_down(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with eyes(cluster.dsn(), *SERVER) as seen:
         assert seen.rows == []
@@ -46,7 +46,7 @@ def test_a_server_that_is_gone_is_a_warning_first_and_critical_when_it_stays_awa
     assert told.text.startswith("PostgreSQL cannot be reached: ") and "shut down cleanly" in told.text
 
 
-def test_a_restart_in_order_is_told_and_is_no_outage(reused_cluster: FreshCluster) -> None:
+def test_an_orderly_restart_is_reported_and_is_not_an_outage(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with eyes(cluster.dsn(), *SERVER) as seen:
         worked(cluster)
@@ -69,7 +69,9 @@ def cluster_start(cluster: Cluster) -> str:
 
 
 @pytest.mark.parametrize("major", [14, 17])
-def test_a_crash_of_the_server_is_told_from_a_restart_in_order(major: int, reused_cluster: FreshCluster) -> None:
+def test_a_crash_of_the_server_is_distinguished_from_an_orderly_restart(
+    major: int, reused_cluster: FreshCluster
+) -> None:
     cluster = reused_cluster(major=major)
     with eyes(cluster.dsn(), *SERVER) as seen:
         worked(cluster)
@@ -82,7 +84,7 @@ def test_a_crash_of_the_server_is_told_from_a_restart_in_order(major: int, reuse
     assert restarted.text == "PostgreSQL was restarted after a crash: its statistics are lost"
 
 
-def test_a_crash_of_one_process_is_told_although_the_postmaster_stayed(reused_cluster: FreshCluster) -> None:
+def test_a_crash_of_one_process_is_reported_although_the_postmaster_survived(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with eyes(cluster.dsn(), *SERVER) as seen:
         pid = int(query(cluster, "select pid from pg_stat_activity where backend_type = 'walwriter'"))
@@ -102,7 +104,7 @@ def answers(cluster: Cluster, crashed: int) -> bool:
         return False
 
 
-def test_a_connection_that_somebody_ended_is_no_outage_and_no_restart(reused_cluster: FreshCluster) -> None:
+def test_a_terminated_connection_is_neither_an_outage_nor_a_restart(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with eyes(cluster.dsn(), *SERVER) as seen:
         query(cluster, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'dba-console'")
@@ -110,7 +112,7 @@ def test_a_connection_that_somebody_ended_is_no_outage_and_no_restart(reused_clu
         assert seen.changes == []
 
 
-def test_a_stopped_postmaster_is_critical_and_says_how_it_goes_on(reused_cluster: FreshCluster) -> None:
+def test_a_stopped_postmaster_is_critical_and_says_how_to_continue_it(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with eyes(cluster.dsn(), *SERVER) as seen:
         cluster.sigstop()
@@ -122,7 +124,7 @@ def test_a_stopped_postmaster_is_critical_and_says_how_it_goes_on(reused_cluster
     assert told.advice is not None and f"kill -CONT {cluster.pid}" in told.advice
 
 
-def test_settings_that_changed_are_told_in_one_finding_from_what_to_what(reused_cluster: FreshCluster) -> None:
+def test_changed_settings_are_reported_in_one_finding_with_old_and_new_values(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with eyes(cluster.dsn(), *SERVER) as seen:
         reload(cluster, "max_wal_size", "2048")
@@ -144,7 +146,7 @@ def reload(cluster: Cluster, name: str, value: str | None) -> None:
     wait_for(cluster, f"select setting <> '{before}' from pg_settings where name = '{name}'", what=f"{name} in force")
 
 
-def test_a_promotion_is_told_with_its_timelines(reused_cluster: FreshCluster) -> None:
+def test_a_promotion_is_reported_with_its_timelines(reused_cluster: FreshCluster) -> None:
     primary = reused_cluster()
     with copied_standby(primary) as standby, eyes(standby.dsn(), *SERVER) as seen:
         query(standby, "select pg_promote()")
@@ -169,7 +171,7 @@ def test_another_cluster_at_the_same_address_is_critical(fresh_cluster: FreshClu
     assert told.text.startswith("A different cluster answers: system identifier ")
 
 
-def test_a_role_that_may_not_log_in_is_a_warning_for_the_server_is_there(reused_cluster: FreshCluster) -> None:
+def test_a_role_that_may_not_log_in_is_a_warning_because_the_server_is_up(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "create role nobody_may nologin")
     seen = Eyes(cluster.dsn(user="nobody_may"), only=SERVER)
@@ -183,7 +185,9 @@ def test_a_role_that_may_not_log_in_is_a_warning_for_the_server_is_there(reused_
     assert told.advice is not None and "pg_hba.conf" in told.advice
 
 
-def test_a_server_that_keeps_the_connection_and_is_silent_is_told_as_that(reused_cluster: FreshCluster) -> None:
+def test_a_server_that_keeps_the_connection_open_and_is_silent_is_reported_as_that(
+    reused_cluster: FreshCluster,
+) -> None:
     cluster = reused_cluster()
     with eyes(cluster.dsn(), *SERVER) as seen:
         pid = seen.collector.server.backend_pid

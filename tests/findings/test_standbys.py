@@ -52,7 +52,7 @@ def replicated() -> Iterator[Replicated]:
         yield of
 
 
-def test_a_standby_that_pauses_is_behind_on_either_side(replicated: Replicated) -> None:
+def test_a_standby_with_paused_replay_is_behind_on_either_side(replicated: Replicated) -> None:
     primary, standby = replicated(None)
     wait_for(primary, REPLAYED, what="a standby that has caught up")
     with eyes(primary.dsn(), *WAL, limits=QUICK) as here, eyes(standby.dsn(), *WAL, limits=QUICK) as there:
@@ -74,7 +74,7 @@ def test_a_standby_that_pauses_is_behind_on_either_side(replicated: Replicated) 
     assert "replay is paused" in own.text
 
 
-def test_a_replay_paused_before_any_commit_was_replayed_is_told_by_the_first_reading(replicated: Replicated) -> None:
+def test_a_replay_paused_before_any_commit_is_reported_by_the_first_reading(replicated: Replicated) -> None:
     _, standby = replicated(None)
     standby.restart()
     query(standby, "select pg_wal_replay_pause()")
@@ -87,7 +87,7 @@ def test_a_replay_paused_before_any_commit_was_replayed_is_told_by_the_first_rea
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_a_standby_whose_receiver_cannot_connect_is_told_by_a_console_started_later(
+def test_a_standby_whose_receiver_cannot_connect_is_reported_by_a_console_started_later(
     major: int, replicated: Replicated
 ) -> None:
     primary, standby = replicated(major)
@@ -106,7 +106,7 @@ def test_a_standby_whose_receiver_cannot_connect_is_told_by_a_console_started_la
     assert found.text.startswith("This standby receives no WAL: no WAL receiver is streaming since the server")
 
 
-def test_a_restart_of_the_primary_is_no_standby_that_receives_nothing(replicated: Replicated) -> None:
+def test_a_restart_of_the_primary_is_not_a_standby_that_receives_nothing(replicated: Replicated) -> None:
     primary, standby = replicated(None)
     with eyes(standby.dsn(), *RECOVERY) as seen:
         seen.tick(4)
@@ -119,7 +119,7 @@ def test_a_restart_of_the_primary_is_no_standby_that_receives_nothing(replicated
         assert seen.changes == []
 
 
-def test_a_standby_of_an_archive_alone_is_meant_to_have_no_receiver(replicated: Replicated) -> None:
+def test_an_archive_only_standby_has_no_receiver_by_design(replicated: Replicated) -> None:
     _, standby = replicated(None)
     with conninfo(standby, ""):
         standby.restart({"restore_command": "false"})
@@ -129,7 +129,7 @@ def test_a_standby_of_an_archive_alone_is_meant_to_have_no_receiver(replicated: 
     standby.restart({"restore_command": ""})
 
 
-def test_a_role_without_rights_is_told_nothing_of_what_it_may_not_see(replicated: Replicated) -> None:
+def test_a_role_without_rights_gets_no_report_of_hidden_values(replicated: Replicated) -> None:
     primary, standby = replicated(None)
     query(primary, "drop role if exists bare")
     query(primary, "create role bare login")
@@ -141,7 +141,7 @@ def test_a_role_without_rights_is_told_nothing_of_what_it_may_not_see(replicated
         assert seen.changes == []
 
 
-def test_a_delayed_standby_is_meant_to_be_behind(replicated: Replicated) -> None:
+def test_a_delayed_standby_is_behind_by_design(replicated: Replicated) -> None:
     primary, standby = replicated(None)
     standby.reload({"recovery_min_apply_delay": "1h"})
     wait_for(standby, "select 1 from pg_settings where name = 'recovery_min_apply_delay' and setting <> '0'")
@@ -160,7 +160,7 @@ def test_a_delayed_standby_is_meant_to_be_behind(replicated: Replicated) -> None
     assert (panel.lag_bytes or 0) >= 32 * MB
 
 
-def test_queries_that_replay_cancels_are_counted_and_those_that_end_are_not(replicated: Replicated) -> None:
+def test_queries_cancelled_by_replay_are_counted_and_those_that_finish_are_not(replicated: Replicated) -> None:
     primary, standby = replicated(None)
     query(primary, "create table wanted as select 1 as n")
     wait_for(primary, REPLAYED, what="a standby that has caught up")
@@ -181,7 +181,7 @@ def test_queries_that_replay_cancels_are_counted_and_those_that_end_are_not(repl
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_what_the_catalogs_say_is_read_on_a_standby_too(major: int, replicated: Replicated) -> None:
+def test_catalogs_are_read_on_a_standby_too(major: int, replicated: Replicated) -> None:
     primary, standby = replicated(major)
     query(primary, "create table numbered (id serial); select setval('numbered_id_seq', 2060000000)")
     there = "select count(*) = 1 from pg_sequences where sequencename = 'numbered_id_seq' and last_value = 2060000000"
@@ -205,7 +205,7 @@ def conninfo(standby: Cluster, value: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_a_standby_that_is_stopped_is_missed_and_one_that_restarts_is_not(major: int, replicated: Replicated) -> None:
+def test_a_stopped_standby_is_missed_and_a_restarting_one_is_not(major: int, replicated: Replicated) -> None:
     primary, standby = replicated(major)
     with eyes(primary.dsn(), *WAL, limits=QUICK) as seen:
         seen.tick(10)
@@ -223,7 +223,7 @@ def test_a_standby_that_is_stopped_is_missed_and_one_that_restarts_is_not(major:
     assert found.severity == "warning"
 
 
-def test_a_restart_of_the_primary_is_no_standby_that_is_gone(replicated: Replicated) -> None:
+def test_a_restart_of_the_primary_is_not_a_lost_standby(replicated: Replicated) -> None:
     primary, _ = replicated(None)
     with eyes(primary.dsn(), *WAL, limits=QUICK) as seen:
         seen.tick(10)
@@ -268,7 +268,7 @@ def committing(primary: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_a_subscription_that_is_disabled_is_missed_as_a_subscriber(major: int, reused_cluster: FreshCluster) -> None:
+def test_a_disabled_subscription_is_missed_as_a_subscriber(major: int, reused_cluster: FreshCluster) -> None:
     publisher, subscriber = reused_cluster({"wal_level": "logical"}, major=major), reused_cluster(major=major)
     for cluster in (publisher, subscriber):
         query(cluster, "create table orders (id int primary key)")

@@ -88,9 +88,7 @@ def traffic() -> tuple[int, int]:
     return int(counted["pswpin"]), int(counted["pswpout"])
 
 
-def test_pages_that_go_out_and_come_in_are_told_and_pages_that_lie_there_are_not(
-    cluster: Cluster, disk_directory: Path
-) -> None:
+def test_swap_traffic_is_reported_and_idle_swapped_pages_are_not(cluster: Cluster, disk_directory: Path) -> None:
     with swap_file(disk_directory / "swap"), eyes(cluster.dsn(), RULE, calm_s=12) as seen:
         assert seen.changes == [], "an empty swap is no finding"
         with swapping():

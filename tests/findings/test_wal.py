@@ -37,7 +37,7 @@ def switch(cluster: Cluster, files: int = 1) -> None:
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_an_archive_command_that_fails_is_told_until_it_works(major: int, fresh_cluster: FreshCluster) -> None:
+def test_an_archive_command_that_fails_is_reported_until_it_works(major: int, fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"}, major=major)
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
@@ -61,7 +61,7 @@ def test_an_archive_command_that_fails_is_told_until_it_works(major: int, fresh_
     assert late.evidence["archive_failures_in_a_row"] >= 3
 
 
-def test_an_archive_nobody_writes_to_is_no_finding_however_old(fresh_cluster: FreshCluster) -> None:
+def test_an_archive_without_traffic_is_not_a_finding_however_old(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"})
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
@@ -70,7 +70,7 @@ def test_an_archive_nobody_writes_to_is_no_finding_however_old(fresh_cluster: Fr
         assert seen.changes == []
 
 
-def test_resetting_the_statistics_of_the_archiver_is_no_finding(fresh_cluster: FreshCluster) -> None:
+def test_resetting_the_statistics_of_the_archiver_is_not_a_finding(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"})
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
@@ -89,7 +89,7 @@ def test_files_that_wait_for_a_slow_archive_are_a_backlog(fresh_cluster: FreshCl
     assert "4 files (64.0 MB) wait, none was archived yet" in found.text
 
 
-def test_a_role_that_may_not_list_the_backlog_is_told_of_the_failure(fresh_cluster: FreshCluster) -> None:
+def test_a_role_that_may_not_list_the_backlog_still_gets_the_failure(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "false"})
     query(cluster, "create role watcher login")
     switch(cluster)
@@ -105,7 +105,7 @@ def test_a_role_that_may_not_list_the_backlog_is_told_of_the_failure(fresh_clust
 LITTLE = Limits(wal=WalLimits(slot_least_bytes=4 * MB, slot_retained_bytes=20 * MB))
 
 
-def test_a_fresh_slot_is_no_finding_and_one_that_keeps_much_is_one(reused_cluster: FreshCluster) -> None:
+def test_a_fresh_slot_is_not_a_finding_and_one_that_retains_much_wal_is(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
     with eyes(cluster.dsn(), *WAL, limits=LITTLE, calm_s=20) as seen:
@@ -119,7 +119,7 @@ def test_a_fresh_slot_is_no_finding_and_one_that_keeps_much_is_one(reused_cluste
         seen.until_gone("slot-retention", within_s=30)
 
 
-def test_a_slot_that_grows_is_told_with_its_end(reused_cluster: FreshCluster) -> None:
+def test_a_growing_slot_is_reported_with_the_time_of_its_limit(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_slot_wal_keep_size": "512MB"})
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
     limits = Limits(wal=WalLimits(slot_least_bytes=4 * MB))
@@ -133,7 +133,7 @@ def test_a_slot_that_grows_is_told_with_its_end(reused_cluster: FreshCluster) ->
     assert 1 * MB < found.evidence["retained_bytes_per_s"] < 6 * MB
 
 
-def test_a_slot_near_its_limit_is_told_before_it_is_lost(reused_cluster: FreshCluster) -> None:
+def test_a_slot_near_its_limit_is_reported_before_it_is_lost(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_slot_wal_keep_size": "96MB", "max_wal_size": "1GB"})
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
     write(cluster, 72)
@@ -162,7 +162,7 @@ def test_a_slot_whose_wal_was_removed_is_lost(major: int, reused_cluster: FreshC
     assert "its standby cannot continue and must be rebuilt" in found.text
 
 
-def test_what_a_slot_keeps_is_told_through_a_restart_of_the_server(reused_cluster: FreshCluster) -> None:
+def test_the_retained_wal_of_a_slot_is_reported_through_a_server_restart(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
     write(cluster, 24)
@@ -180,7 +180,7 @@ def test_what_a_slot_keeps_is_told_through_a_restart_of_the_server(reused_cluste
 # -- where WAL lies --------------------------------------------------------------------------------------------------
 
 
-def test_wal_on_tmpfs_is_told(tmp_path: Path) -> None:
+def test_wal_on_tmpfs_is_reported(tmp_path: Path) -> None:
     memory = Path("/dev/shm") / f"dba-console-{tmp_path.name}"
     try:
         with Cluster(data_directory=memory, durable=False) as cluster, eyes(cluster.dsn(), TMPFS) as seen:

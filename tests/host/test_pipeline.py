@@ -30,7 +30,7 @@ def restored(ground: Ground, database: str) -> bool:
     return ground.rows(database) == 2 * ROWS
 
 
-def test_a_dump_compressed_by_a_pipe_is_followed_to_its_file(ground: Ground) -> None:
+def test_a_dump_compressed_through_a_pipe_is_followed_to_its_file(ground: Ground) -> None:
     with ground.held(f"{quoted(*ground.dump())} | gzip > 'out of pipe.gz'", 1):
         flow = flow_of(ground, "pg_dump")
         (written,) = flow.outputs
@@ -39,7 +39,7 @@ def test_a_dump_compressed_by_a_pipe_is_followed_to_its_file(ground: Ground) -> 
         assert flow.unknown == [] and flow.sink_pid is None
 
 
-def test_a_dump_into_a_file_named_by_the_shell_is_followed_too(ground: Ground) -> None:
+def test_a_dump_into_a_file_opened_by_the_shell_is_followed_too(ground: Ground) -> None:
     with ground.held(f"{quoted(*ground.dump('-Fc'))} > shell.dump 2> shell.log", 1):
         flow = flow_of(ground, "pg_dump")
         assert [one.path for one in flow.outputs] == [str(ground.directory / "shell.dump")]
@@ -77,7 +77,7 @@ def test_each_worker_of_a_restore_has_its_table_file_and_session(ground: Ground)
     assert restored(ground, target)
 
 
-def test_what_psql_restores_from_a_compressed_file_is_as_far_as_that_file_was_read(ground: Ground) -> None:
+def test_a_psql_restore_of_a_compressed_file_has_the_progress_of_that_file(ground: Ground) -> None:
     target = ground.target()
     with ground.held(f"zcat p.sql.gz | {quoted(ground.path('psql'), '-qX', '-d', ground.dsn(target))}", 1, target):
         flow = flow_of(ground, "psql")
@@ -88,7 +88,7 @@ def test_what_psql_restores_from_a_compressed_file_is_as_far_as_that_file_was_re
     assert restored(ground, target)
 
 
-def test_parts_of_a_dump_cut_up_count_together(ground: Ground) -> None:
+def test_parts_of_a_split_dump_are_counted_together(ground: Ground) -> None:
     ground.ran("split", "-n", "4", "p.sql.gz", "part.")
     target = ground.target()
     command = f"cat part.a? | gunzip | {quoted(ground.path('psql'), '-qX', '-d', ground.dsn(target))}"
@@ -102,7 +102,7 @@ def test_parts_of_a_dump_cut_up_count_together(ground: Ground) -> None:
     assert restored(ground, target)
 
 
-def test_psql_reads_a_file_of_its_own(ground: Ground) -> None:
+def test_psql_reads_its_own_file(ground: Ground) -> None:
     target = ground.target()
     with ground.held([ground.path("psql"), "-qX", "-d", ground.dsn(target), "-f", "p.sql"], 1, target):
         (reading,) = flow_of(ground, "psql").inputs
@@ -110,7 +110,7 @@ def test_psql_reads_a_file_of_its_own(ground: Ground) -> None:
     assert restored(ground, target)
 
 
-def test_nothing_is_taken_from_a_named_pipe_and_the_file_behind_it_is_found(ground: Ground) -> None:
+def test_nothing_is_consumed_from_a_named_pipe_and_the_file_behind_it_is_found(ground: Ground) -> None:
     os.mkfifo(ground.directory / "named")
     target = ground.target()
     restore = quoted(ground.path("psql"), "-qX", "-d", ground.dsn(target), "-f", "named")
@@ -122,7 +122,7 @@ def test_nothing_is_taken_from_a_named_pipe_and_the_file_behind_it_is_found(grou
     assert restored(ground, target)
 
 
-def test_a_stranger_at_the_other_end_of_a_pipe_is_found_in_the_second_look(ground: Ground) -> None:
+def test_another_process_at_the_other_end_of_a_pipe_is_found_in_the_second_scan(ground: Ground) -> None:
     """It is searched for among all processes of the host, which is not done for a pipe that is gone a moment later."""
     os.mkfifo(ground.directory / "far")
     target = ground.target()
@@ -135,7 +135,7 @@ def test_a_stranger_at_the_other_end_of_a_pipe_is_found_in_the_second_look(groun
     assert restored(ground, target)
 
 
-def test_a_dump_poured_into_a_restore_is_told_on_both_sides(ground: Ground) -> None:
+def test_a_dump_piped_into_a_restore_is_reported_on_both_sides(ground: Ground) -> None:
     target = ground.target()
     command = f"{quoted(*ground.dump('-a'))} | {quoted(ground.path('psql'), '-qX', '-d', ground.dsn(target))}"
     with ground.held(command, 1):
@@ -147,7 +147,7 @@ def test_a_dump_poured_into_a_restore_is_told_on_both_sides(ground: Ground) -> N
     assert restored(ground, target)
 
 
-def test_when_the_pipe_has_run_dry_all_of_its_file_has_been_read(ground: Ground) -> None:
+def test_when_the_pipe_is_empty_all_of_its_file_has_been_read(ground: Ground) -> None:
     """As long as its last statement takes, which for an index may be hours."""
     target = ground.target()
     whole = ground.directory / "whole.sql"
@@ -173,7 +173,7 @@ def size_of(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.iterdir())
 
 
-def test_the_files_of_a_dump_are_told_as_they_are_begun_and_finished(ground: Ground) -> None:
+def test_the_files_of_a_dump_are_reported_when_they_are_started_and_finished(ground: Ground) -> None:
     with ground.held(ground.dump("-Fd", "-f", "growing"), 1):
         found = program(ground, "pg_dump")
         output, pipelines = DumpOutput(str(ground.directory / "growing")), Pipelines()

@@ -62,7 +62,7 @@ def rows(context: HostContext) -> dict[str, Mount]:
     return {row.path: row for row in reading.mounts}
 
 
-def test_wal_on_a_memory_disk_is_seen_through_its_link(mount: Mounter, tmp_path: Path) -> None:
+def test_wal_on_a_memory_disk_is_found_through_its_link(mount: Mounter, tmp_path: Path) -> None:
     wal = mount("wal", "-t", "tmpfs", "-o", "size=8m", "tmpfs")
     (tmp_path / "data").mkdir()
     (tmp_path / "data/pg_wal").symlink_to(wal)
@@ -71,7 +71,7 @@ def test_wal_on_a_memory_disk_is_seen_through_its_link(mount: Mounter, tmp_path:
     assert row.size == 8 << 20
 
 
-def test_a_memory_disk_that_holds_nothing_is_not_shown(mount: Mounter) -> None:
+def test_a_memory_disk_without_server_files_is_not_shown(mount: Mounter) -> None:
     place = mount("idle", "-t", "tmpfs", "tmpfs")
     assert str(place) not in rows(HostContext())
 

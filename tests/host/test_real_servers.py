@@ -56,7 +56,7 @@ def clients(reading: ProcessTitles) -> dict[int, ProcessTitle]:
     return {row.pid: row for row in reading.rows if row.kind == "client backend"}
 
 
-def test_the_control_file_says_what_the_server_says(server: Cluster, probe: HostProbe) -> None:
+def test_the_control_file_agrees_with_the_server(server: Cluster, probe: HostProbe) -> None:
     query(server, "checkpoint")
     [part] = probe.read(["host.control"], context(server))
     assert (part.status, part.note) == ("ok", None)
@@ -74,7 +74,7 @@ def test_the_control_file_says_what_the_server_says(server: Cluster, probe: Host
     assert (ours.state, ours.major, ours.postmaster_pid) == ("in production", server.major, server.pid)
 
 
-def test_titles_count_and_name_the_clients_the_server_counts(server: Cluster, probe: HostProbe) -> None:
+def test_titles_count_and_name_the_same_clients_as_the_server(server: Cluster, probe: HostProbe) -> None:
     with idle_sessions(server, 7), idle_in_transaction(server) as idler:
         found = clients(titles(probe, server))
         theirs = query(
@@ -86,7 +86,7 @@ def test_titles_count_and_name_the_clients_the_server_counts(server: Cluster, pr
         assert sum(1 for title in found.values() if title.state == "idle") >= 7
 
 
-def test_the_servers_own_processes_are_called_as_the_server_calls_them(server: Cluster, probe: HostProbe) -> None:
+def test_server_processes_are_named_as_the_server_names_them(server: Cluster, probe: HostProbe) -> None:
     kinds = {row.kind for row in titles(probe, server).rows}
     theirs = query(
         server,
@@ -104,7 +104,7 @@ def test_a_running_server_is_found_with_its_port_socket_and_data_directory(serve
     assert os.path.samefile(found.data_directory, server.data_directory)
 
 
-def test_a_waiting_backend_says_so_in_its_title(cluster: Cluster, probe: HostProbe) -> None:
+def test_a_waiting_backend_shows_it_in_its_title(cluster: Cluster, probe: HostProbe) -> None:
     with (
         idle_in_transaction(cluster, "select pg_advisory_xact_lock(4242)"),
         waiting_for_lock(cluster, "select pg_advisory_lock(4242)") as waiter,
@@ -112,7 +112,7 @@ def test_a_waiting_backend_says_so_in_its_title(cluster: Cluster, probe: HostPro
         assert clients(titles(probe, cluster))[waiter].state == "SELECT waiting"
 
 
-def test_names_with_blanks_are_counted_but_not_guessed(cluster: Cluster, probe: HostProbe) -> None:
+def test_names_with_spaces_are_counted_but_not_guessed(cluster: Cluster, probe: HostProbe) -> None:
     query(cluster, 'create role "my app" login superuser')
     try:
         with session(cluster, user="my app") as connection:
@@ -122,7 +122,9 @@ def test_names_with_blanks_are_counted_but_not_guessed(cluster: Cluster, probe: 
         query(cluster, 'drop role "my app"')
 
 
-def test_a_cluster_name_and_titles_that_are_not_updated(reused_cluster: FreshCluster, probe: HostProbe) -> None:
+def test_a_cluster_name_and_titles_that_are_not_updated_are_read(
+    reused_cluster: FreshCluster, probe: HostProbe
+) -> None:
     cluster = reused_cluster({"cluster_name": "my: clu", "update_process_title": "off"})
     with session(cluster) as connection:
         reading = titles(probe, cluster)
@@ -132,7 +134,7 @@ def test_a_cluster_name_and_titles_that_are_not_updated(reused_cluster: FreshClu
         assert "checkpointer" in {row.kind for row in reading.rows}
 
 
-def test_a_backend_that_works_uses_cpu_and_one_that_waits_does_not(cluster: Cluster, probe: HostProbe) -> None:
+def test_a_working_backend_uses_cpu_and_a_waiting_one_does_not(cluster: Cluster, probe: HostProbe) -> None:
     with session(cluster) as busy, session(cluster) as idle:
         wait_until(lambda: asleep(idle.info.backend_pid), what="it sleeps")
         before = processes(probe, cluster)
@@ -174,7 +176,7 @@ def test_every_child_is_counted_as_the_server_counts_its_processes(cluster: Clus
         assert reading.postmaster in {row.pid for row in reading.rows}
 
 
-def test_a_stopped_postmaster_is_seen_as_stopped_and_nothing_hangs(
+def test_a_stopped_postmaster_is_shown_as_stopped_and_nothing_hangs(
     reused_cluster: FreshCluster, probe: HostProbe
 ) -> None:
     cluster = reused_cluster()
@@ -217,7 +219,7 @@ print(control.status, control.decode().system_identifier, "root" in control.note
 """
 
 
-def test_another_user_sees_cpu_and_memory_and_is_told_what_the_rest_needs(cluster: Cluster) -> None:
+def test_another_user_sees_cpu_and_memory_and_the_rights_the_rest_needs(cluster: Cluster) -> None:
     require_root()
     done = subprocess.run(
         [sys.executable, "-c", STRANGER, str(cluster.pid), str(cluster.data_directory)],

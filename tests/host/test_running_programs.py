@@ -42,7 +42,7 @@ def test_a_parallel_dump_is_one_program_with_its_workers_sessions_and_files(grou
         assert flow.inputs == [] and flow.unknown == []
 
 
-def test_a_password_among_the_arguments_reaches_no_record(ground: Ground) -> None:
+def test_a_password_in_the_arguments_reaches_no_record(ground: Ground) -> None:
     uri = f"postgresql://job%20dumper:{PASSWORD}@127.0.0.1:{ground.cluster.port}/full_one"
     assert PASSWORD in ground.tcp()
     with ground.held(ground.dump("-f", "over tcp", dsn=ground.tcp()), 1) as job:
@@ -54,7 +54,7 @@ def test_a_password_among_the_arguments_reaches_no_record(ground: Ground) -> Non
     assert "sesame" not in command_text("psql", ["psql", uri, "-W", PASSWORD])
 
 
-def test_the_dump_of_a_cluster_is_above_that_of_each_database(ground: Ground) -> None:
+def test_pg_dumpall_is_the_parent_of_the_dump_of_each_database(ground: Ground) -> None:
     """pg_dumpall gives no --enable-row-security on, so it is stopped by a table somebody has locked."""
     with session(ground.cluster, dbname="full_one") as keeper:
         keeper.execute("begin; lock table hold.one in access exclusive mode")
@@ -75,7 +75,7 @@ def test_the_dump_of_a_cluster_is_above_that_of_each_database(ground: Ground) ->
     wait_until(lambda: not [one for one in ProgramScanner().scan() if of(ground, one)], LIMIT_S, what="the end of both")
 
 
-def test_a_shell_that_becomes_a_dump_is_found(ground: Ground) -> None:
+def test_a_shell_that_execs_a_dump_is_found(ground: Ground) -> None:
     """Long known as a shell, it turns into a dump under the same process id."""
     script = f"read go; exec {quoted(ground.path('psql'), '-X', '-d', ground.dsn('postgres'), '-f', '-')}"
     with subprocess.Popen(["bash", "-c", script], cwd=ground.directory, stdin=subprocess.PIPE, bufsize=0) as process:
@@ -124,7 +124,7 @@ for _ in range(2):
 
 
 @pytest.mark.root
-def test_a_session_over_tcp_is_known_without_the_rights_of_the_servers_user(ground: Ground) -> None:
+def test_a_tcp_session_is_identified_without_the_rights_of_the_server_user(ground: Ground) -> None:
     """Who dumps, and who watches, is one user; the server is another's."""
     with ground.held(as_user(61234, ground.dump(dsn=ground.tcp())), 1) as job:
         (backend,) = job.backends()
@@ -140,7 +140,7 @@ def as_user(uid: int, words: list[str]) -> list[str]:
 
 
 @pytest.mark.root
-def test_another_users_dump_is_seen_and_what_cannot_be_seen_of_it_is_said(ground: Ground) -> None:
+def test_a_dump_of_another_user_is_shown_and_its_hidden_parts_are_reported(ground: Ground) -> None:
     with ground.held(ground.dump("-f", "of root"), 1) as job:
         (backend,) = job.backends()
         done = subprocess.run(
@@ -155,7 +155,7 @@ def test_another_users_dump_is_seen_and_what_cannot_be_seen_of_it_is_said(ground
     assert lines[3] == f"the messages of process {job.process.pid} are readable only by its user and root"
 
 
-def test_a_program_that_ended_is_not_found_any_more(ground: Ground) -> None:
+def test_an_exited_program_is_no_longer_found(ground: Ground) -> None:
     programs = ProgramScanner()
     with ground.held(ground.dump("-f", "once"), 1):
         assert program(ground, "pg_dump", programs)

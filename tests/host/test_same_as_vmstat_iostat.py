@@ -68,7 +68,7 @@ def device(disk_directory: Path) -> Iterator[str]:
         yield disk
 
 
-def test_vmstat_agrees(device: str, require_tool: Tool) -> None:
+def test_vmstat_shows_the_same_values(device: str, require_tool: Tool) -> None:
     vmstat = require_tool("vmstat")
     probe = HostProbe()
     [(before, began), (after, ended)], lines = read_beside(
@@ -98,7 +98,7 @@ def cpu_shares(old: Cpu, new: Cpu) -> dict[str, float]:
     return {column: 100 * sum(spent[name] for name in names) / total for column, names in groups.items()}
 
 
-def test_iostat_agrees(device: str, require_tool: Tool) -> None:
+def test_iostat_shows_the_same_values(device: str, require_tool: Tool) -> None:
     iostat = require_tool("iostat")
     probe = HostProbe()
     [(before, began), (after, ended)], lines = read_beside(
@@ -129,7 +129,7 @@ def disk(readings: Readings, name: str) -> Disk:
     return found
 
 
-def test_the_same_devices_are_shown_as_iostat_shows_without_partitions(device: str, require_tool: Tool) -> None:
+def test_the_same_devices_are_shown_as_in_iostat_without_partitions(device: str, require_tool: Tool) -> None:
     report = json.loads(run(require_tool("iostat"), "-d", "-o", "JSON"))
     theirs = {row["disk_device"]: row for row in report["sysstat"]["hosts"][0]["statistics"][0]["disk"]}
     probe = HostProbe()
@@ -139,7 +139,7 @@ def test_the_same_devices_are_shown_as_iostat_shows_without_partitions(device: s
     assert used <= ours <= theirs.keys()
 
 
-def test_free_agrees(require_tool: Tool) -> None:
+def test_free_shows_the_same_values(require_tool: Tool) -> None:
     free = require_tool("free")
     probe = HostProbe()
     before: MemInfo = read(probe)[0]["host.memory"]
@@ -167,7 +167,7 @@ def between(before: int | None, theirs: int, after: int | None, *, slack: int = 
     assert min(before, after) - slack <= theirs <= max(before, after) + slack
 
 
-def test_df_agrees(require_tool: Tool) -> None:
+def test_df_shows_the_same_values(require_tool: Tool) -> None:
     df = require_tool("df")
     mounts = MountProbe()
     before = {mount.path: mount for mount in mounts.read(HostContext()).decode().mounts}

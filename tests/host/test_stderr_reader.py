@@ -24,7 +24,7 @@ def texts(words: NewMessages) -> list[str]:
     return [line.text for line in words.lines]
 
 
-def test_a_log_of_its_own_is_read_from_its_beginning_to_its_last_line(ground: Ground) -> None:
+def test_its_own_log_is_read_from_its_first_to_its_last_line(ground: Ground) -> None:
     logs = StderrReader()
     with ground.held(f"{quoted(*ground.dump('-v', '-f', 'spoken'))} 2> spoken.log", 1):
         found = program(ground, "pg_dump")
@@ -48,7 +48,7 @@ def test_in_a_log_of_a_script_only_this_run_is_read(ground: Ground) -> None:
         assert "of.yesterday" not in " ".join(texts(words))
 
 
-def test_of_a_quiet_run_in_a_log_of_others_nothing_from_before_is_taken_for_its_own(ground: Ground) -> None:
+def test_a_quiet_run_in_a_shared_log_gets_no_earlier_lines(ground: Ground) -> None:
     (ground.directory / "others.log").write_text('pg_dump: dumping contents of table "of.yesterday"\n')
     logs = StderrReader()
     with ground.held(f"{quoted(*ground.dump('-f', 'quiet'))} 2>> others.log", 1):
@@ -63,7 +63,7 @@ def test_of_a_quiet_run_in_a_log_of_others_nothing_from_before_is_taken_for_its_
     assert texts(logs.read_last(found)) == ["pg_dump: and a hal"]
 
 
-def test_a_log_that_was_rotated_is_not_read_as_if_it_were_the_old_one(ground: Ground) -> None:
+def test_a_rotated_log_is_not_read_as_the_old_one(ground: Ground) -> None:
     log = ground.directory / "rotated.log"
     logs = StderrReader()
     with ground.held(f"{quoted(*ground.dump('-v', '-f', 'rotating'))} 2> rotated.log", 1):
@@ -75,7 +75,7 @@ def test_a_log_that_was_rotated_is_not_read_as_if_it_were_the_old_one(ground: Gr
         assert words.lines == () and words.unknown == f"{log} was rotated: it is another file now"
 
 
-def test_a_restore_that_speaks_through_tee_is_heard(ground: Ground) -> None:
+def test_a_restore_that_logs_through_tee_is_read(ground: Ground) -> None:
     target = ground.target()
     restore = quoted(ground.path("pg_restore"), "-v", "-a", "-d", ground.dsn(target), "c")
     with ground.held(f"{restore} 2>&1 | tee heard.log > /dev/null", 1, target):
@@ -93,7 +93,7 @@ def test_a_restore_that_speaks_through_tee_is_heard(ground: Ground) -> None:
         ((), "> mixed.sql 2>&1", "the same file as its output"),
     ],
 )
-def test_where_nothing_can_be_read_the_reason_is_said(
+def test_if_nothing_can_be_read_the_reason_is_reported(
     ground: Ground, options: tuple[str, ...], where: str, said: str
 ) -> None:
     with ground.held(f"{quoted(*ground.dump(*options))} {where}", 1):
@@ -102,7 +102,7 @@ def test_where_nothing_can_be_read_the_reason_is_said(
         assert said in (words.unknown or "") and words.lines == () and words.source is None
 
 
-def test_a_command_of_a_run_is_read_from_its_keepers_log_with_its_own_stamps(ground: Ground, tmp_path: Path) -> None:
+def test_a_command_of_a_run_is_read_from_its_keeper_log_with_its_own_stamps(ground: Ground, tmp_path: Path) -> None:
     directory = tmp_path / "runs" / "20261122T091500Z-dump-1a2b" / "steps" / "take.1"
     directory.mkdir(parents=True)
     keep, logs = Keep(tmp_path), StderrReader()

@@ -33,7 +33,7 @@ def demo(*arguments: str, places: dict[str, str]) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-def test_a_name_that_is_none_is_answered_with_those_there_are(own_places: dict[str, str]) -> None:
+def test_an_unknown_name_is_answered_with_the_existing_ones(own_places: dict[str, str]) -> None:
     done = demo("--incident", "lock-que", places=own_places)
     assert done.returncode == 2
     assert "no incident 'lock-que'" in done.stderr
@@ -47,7 +47,7 @@ def test_the_list_has_one_line_for_each_incident(own_places: dict[str, str]) -> 
     assert [line.split()[0] for line in done.stdout.splitlines()] == [*INCIDENTS, *CLUSTER_INCIDENTS]
 
 
-def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_places: dict[str, str]) -> None:
+def test_without_a_terminal_it_prints_the_second_in_which_the_finding_was_raised(own_places: dict[str, str]) -> None:
     done = demo("--incident", "idle-in-transaction", "--for", "20s", places=own_places)
     assert "incident begun: idle-in-transaction" in done.stderr
     assert "idle-in-transaction raised at" in done.stderr, done.stdout + done.stderr
@@ -61,7 +61,7 @@ def test_without_a_terminal_it_tells_in_which_second_the_finding_was_raised(own_
 
 
 @pytest.mark.terminal
-def test_in_a_terminal_it_begins_after_a_while_and_a_console_left_in_a_runbook_leaves_no_agent(
+def test_in_a_terminal_it_starts_after_a_while_and_a_console_left_in_a_runbook_leaves_no_agent(
     own_places: dict[str, str],
 ) -> None:
     with Tmux([*DEMO, "--incident", "idle-in-transaction"], environment=own_places) as terminal:

@@ -32,7 +32,7 @@ def test_the_copy_stops_before_the_disk_is_full() -> None:
         assert not (disk.path / "copy").exists()
 
 
-def test_without_root_it_is_said_that_root_is_needed(tmp_path: Path) -> None:
+def test_without_root_an_error_says_that_root_is_needed(tmp_path: Path) -> None:
     done = demo_without_root(tmp_path, "--incident", "disk-filling", "--headless")
     assert done.returncode == ExitCode.PERMISSION
     assert "needs root" in done.stderr

@@ -85,7 +85,7 @@ def charged(way: ReclaimMethod) -> int:
     return int((way.group / name).read_text())
 
 
-def test_a_bout_freezes_and_thaws_by_itself(disk: LoopDisk, way: ReclaimMethod) -> None:
+def test_a_freeze_cycle_freezes_and_thaws_automatically(disk: LoopDisk, way: ReclaimMethod) -> None:
     bouts = bouts_on(disk, way, frozen_s=2)
     try:
         assert disk.lower_path is not None
@@ -97,7 +97,7 @@ def test_a_bout_freezes_and_thaws_by_itself(disk: LoopDisk, way: ReclaimMethod) 
         bouts.stop()
 
 
-def test_a_bout_takes_back_what_was_cached(disk: LoopDisk, way: ReclaimMethod) -> None:
+def test_a_freeze_cycle_reclaims_what_was_cached(disk: LoopDisk, way: ReclaimMethod) -> None:
     bouts = bouts_on(disk, way, frozen_s=2, between_s=60)
     try:
         assert charged(way) > 0.9 * CACHED

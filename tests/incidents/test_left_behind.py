@@ -29,7 +29,7 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_rehearsal_leaves_no_mount_no_file_no_process(
+def test_a_killed_rehearsal_leaves_no_mount_file_or_process(
     number: signal.Signals, tmp_path: Path, scratch: Path
 ) -> None:
     command = [sys.executable, "-m", "dba_console", "demo", "--incident", "disk-filling", "--headless", "--for", "10m"]
@@ -50,7 +50,7 @@ def test_a_killed_rehearsal_leaves_no_mount_no_file_no_process(
     assert list(scratch.iterdir()) == []
 
 
-def test_a_demo_too_short_for_its_incident_says_so_and_that_a_disk_that_goes_is_not_kept(
+def test_a_demo_too_short_for_its_incident_and_a_disk_that_is_not_kept_are_reported(
     tmp_path: Path, scratch: Path
 ) -> None:
     command = [sys.executable, "-m", "dba_console", "demo", "--incident", "temp-spill", "--keep", "--headless"]

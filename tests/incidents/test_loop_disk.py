@@ -30,7 +30,7 @@ def mounts() -> str:
 
 
 @pytest.mark.root
-def test_a_disk_has_the_size_asked_for_and_takes_only_what_is_written() -> None:
+def test_a_disk_has_the_requested_size_and_uses_only_what_is_written() -> None:
     with loop_disk(SMALL) as disk:
         found = os.statvfs(disk.path)
         assert 0.7 * SMALL < found.f_blocks * found.f_frsize <= SMALL
@@ -38,7 +38,7 @@ def test_a_disk_has_the_size_asked_for_and_takes_only_what_is_written() -> None:
 
 
 @pytest.mark.root
-def test_a_disk_left_is_unmounted_and_removed() -> None:
+def test_an_abandoned_disk_is_unmounted_and_removed() -> None:
     with loop_disk(SMALL, stacked=True) as disk:
         assert str(disk.path) in mounts()
     assert str(disk.host_directory) not in mounts()
@@ -46,7 +46,7 @@ def test_a_disk_left_is_unmounted_and_removed() -> None:
 
 
 @pytest.mark.root
-def test_a_disk_left_in_use_goes_with_its_last_user() -> None:
+def test_an_abandoned_disk_in_use_is_removed_with_its_last_user() -> None:
     with loop_disk(SMALL) as disk:
         held = (disk.path / "held").open("wb")
     assert str(disk.host_directory) not in mounts()
@@ -68,12 +68,12 @@ def test_a_killed_holder_leaves_no_mount_not_even_a_frozen_one() -> None:
 
 
 @pytest.mark.root
-def test_a_disk_that_does_not_fit_is_refused_with_what_is_left() -> None:
+def test_a_disk_that_does_not_fit_is_refused_with_the_free_space() -> None:
     with pytest.raises(Unsupported, match="does not fit"), loop_disk(1 << 60):
         pass
 
 
-def test_without_root_there_is_no_disk_of_ones_own() -> None:
+def test_without_root_there_is_no_private_disk() -> None:
     if os.geteuid() == 0:
         script = (
             "import os\n"

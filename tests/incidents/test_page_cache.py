@@ -8,19 +8,19 @@ from dba_console.demo.incidents.loop_disk import MIB
 from dba_console.demo.incidents.reclaim_stall import DROP_CACHES, cache_bytes, choose_method
 
 
-def test_where_no_group_can_be_made_the_hosts_cache_is_dropped_and_that_is_said(tmp_path: Path) -> None:
+def test_if_no_control_group_can_be_made_the_host_cache_is_dropped_and_that_is_reported(tmp_path: Path) -> None:
     way = choose_method(tmp_path)
     assert way is DROP_CACHES
     assert "whole page cache" in way.description
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_is_no_control_group_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_control_group_is_not_used_as_one(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     assert choose_method(tmp_path) is DROP_CACHES
     assert [path.name for path in tmp_path.rglob("*")] == ["memory"]
 
 
-def test_no_more_is_cached_than_a_third_of_what_is_available() -> None:
+def test_at_most_a_third_of_the_available_memory_is_cached() -> None:
     assert cache_bytes(600 * MIB, "MemAvailable: 900000 kB\n") == 300000 * 1024
     assert cache_bytes(100 * MIB, "MemAvailable: 900000 kB\n") == 100 * MIB

@@ -77,7 +77,7 @@ def test_an_incident_is_prepared_before_the_load_and_ended_before_the_server(ope
     ]  # fmt: skip
 
 
-def test_an_incident_that_cannot_be_undone_still_leaves_no_server_and_no_site(open_place: Path) -> None:
+def test_an_incident_that_cannot_be_undone_still_leaves_no_server_and_no_directory(open_place: Path) -> None:
     incident = BadEnd(open_place)
     with pytest.raises(ConsoleError, match="cannot be undone"), PracticeGround(SMALL, incident=incident) as ground:
         pid, base = ground.cluster.pid, ground.cluster.base
@@ -86,7 +86,7 @@ def test_an_incident_that_cannot_be_undone_still_leaves_no_server_and_no_site(op
     assert incident.notes[-1].startswith("site left")
 
 
-def test_a_damaged_page_is_sound_again_although_the_server_is_gone() -> None:
+def test_a_damaged_page_is_repaired_although_the_server_is_gone() -> None:
     incident = ChecksumFailure()
     with PracticeGround(SMALL, incident=incident, keep=True) as ground:
         incident.cause(ground)

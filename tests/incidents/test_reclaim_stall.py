@@ -16,7 +16,7 @@ from tests.incidents.unprivileged import demo_without_root
 
 
 @pytest.mark.root
-def test_it_is_given_back_what_it_took(tmp_path: Path) -> None:
+def test_its_mount_and_its_control_group_are_removed(tmp_path: Path) -> None:
     before = choose_method()
     incident = ReclaimStall()
     with incident.own_data_directory() as data_directory:
@@ -25,20 +25,20 @@ def test_it_is_given_back_what_it_took(tmp_path: Path) -> None:
     assert before.group is None or not before.group.exists()
 
 
-def test_the_shipped_recording_names_it_in_time() -> None:
+def test_the_shipped_recording_names_the_finding_in_time() -> None:
     verdict = recorded_verdict(RECORDING, ReclaimStall())
     assert verdict.in_time, verdict.sentence()
     assert [event.text for event in verdict.others] == []
 
 
-def test_the_shipped_recording_is_small_and_tells_nothing_of_its_host() -> None:
+def test_the_shipped_recording_is_small_and_reveals_nothing_of_its_host() -> None:
     files = [path for path in RECORDING.iterdir() if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 400_000
     log = (RECORDING / "session.log").read_text()
     assert {line.split()[3] for line in log.splitlines()} == {"db2"}
 
 
-def test_who_is_not_root_is_shown_the_recording_and_told_so(tmp_path: Path) -> None:
+def test_without_root_the_recording_is_shown_with_a_notice(tmp_path: Path) -> None:
     done = demo_without_root(tmp_path, "--incident", "reclaim-stall", "--headless")
     assert done.returncode == 0, done.stderr
     assert "RECORDING" in done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.incidents.unprivileged import demo_without_root
 
 
-def test_without_root_it_is_told_when_the_slot_is_lost(tmp_path: Path) -> None:
+def test_without_root_the_loss_of_the_slot_is_reported(tmp_path: Path) -> None:
     done = demo_without_root(tmp_path, "--incident", "slot-retention", "--headless", "--for", "26s")
     assert done.returncode == 0, done.stderr
     assert "the slot is lost" in done.stdout

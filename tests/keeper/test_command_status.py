@@ -45,7 +45,7 @@ def test_what_a_command_and_its_children_used_is_recorded(keep: Keep, tmp_path: 
     assert record.write_bytes is not None
 
 
-def test_a_lines_time_is_that_of_its_arrival(keep: Keep, tmp_path: Path) -> None:
+def test_the_time_of_a_line_is_that_of_its_arrival(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"echo first; read x <{gate.path}; echo second")
     until_printed(handle, "first")
@@ -56,7 +56,7 @@ def test_a_lines_time_is_that_of_its_arrival(keep: Keep, tmp_path: Path) -> None
     assert first.wall_us <= between <= second.wall_us
 
 
-def test_a_keeper_that_runs_is_seen_running_with_its_command(keep: Keep, tmp_path: Path) -> None:
+def test_a_running_keeper_is_shown_as_running_with_its_command(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"read x <{gate.path}")
     standing = handle.status()
@@ -73,14 +73,14 @@ def test_a_directory_without_a_keeper_is_absent(tmp_path: Path) -> None:
     assert read_status(tmp_path).state == "absent"
 
 
-def test_files_may_be_read_by_their_owner_alone(keep: Keep) -> None:
+def test_only_the_owner_may_read_the_files(keep: Keep) -> None:
     handle = keep("echo x")
     ending(handle)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in Path(handle.directory).iterdir()}
     assert modes == {"running.json": 0o600, "exit.json": 0o600, "out.log": 0o600}
 
 
-def test_a_program_that_is_not_there_is_told_and_recorded_as_never_started(keep: Keep) -> None:
+def test_a_missing_program_is_reported_and_recorded_as_never_started(keep: Keep) -> None:
     with pytest.raises(KeeperError, match="nonesuch cannot be started: No such file"):
         keep.program("nonesuch")
     record = read_status(keep.directories[0]).exit
@@ -89,7 +89,7 @@ def test_a_program_that_is_not_there_is_told_and_recorded_as_never_started(keep:
     assert (record.code, record.signal) == (None, None)
 
 
-def test_a_working_directory_that_is_not_there_is_told(keep: Keep) -> None:
+def test_a_missing_working_directory_is_reported(keep: Keep) -> None:
     with pytest.raises(KeeperError, match="/nonesuch: no such directory"):
         keep("true", cwd="/nonesuch")
 
@@ -154,14 +154,14 @@ def test_secrets_reach_the_command_but_no_argument_of_the_keeper_and_no_file(kee
     assert json.dumps(secret).strip('"').encode() not in everything
 
 
-def test_a_secret_is_not_in_the_repr_of_what_a_keeper_is_told() -> None:
+def test_a_secret_is_not_in_the_repr_of_the_keeper_options() -> None:
     spec = CommandSpec(
         argv=("x",), directory="/", tag="T", host="h", env={"A": "hunter2"}, masks=("hunter2",), stdin="hunter2"
     )
     assert "hunter2" not in repr(spec)
 
 
-def test_bytes_that_are_no_text_are_kept(keep: Keep) -> None:
+def test_bytes_that_are_not_valid_text_are_kept(keep: Keep) -> None:
     handle = keep(r"printf 'a\377\000\033[1mb\tc\n'")
     ending(handle)
     assert b" o a\xff\x00\x1b[1mb\tc\n" in Path(handle.directory, "out.log").read_bytes()

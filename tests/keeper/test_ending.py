@@ -16,7 +16,7 @@ from tests.keeper.keepers import LIMIT_S, Gate, Keep, child, ending, texts, unti
 FOREVER = "sleep 3600"
 
 
-def test_stop_ends_the_command_with_sigterm_and_names_who_asked(keep: Keep) -> None:
+def test_stop_ends_the_command_with_sigterm_and_names_the_requester(keep: Keep) -> None:
     handle = keep(f"exec {FOREVER}")
     assert handle.stop("anna from 10.0.0.7")
     record = ending(handle)
@@ -24,7 +24,7 @@ def test_stop_ends_the_command_with_sigterm_and_names_who_asked(keep: Keep) -> N
     assert not handle.stop("anna from 10.0.0.7")
 
 
-def test_a_command_may_end_in_order_when_asked(keep: Keep) -> None:
+def test_a_command_may_exit_cleanly_when_asked(keep: Keep) -> None:
     handle = keep("trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
     until_printed(handle, "ready")
     handle.stop("anna")
@@ -32,7 +32,7 @@ def test_a_command_may_end_in_order_when_asked(keep: Keep) -> None:
     assert texts(handle) == ["ready", "tidied"]
 
 
-def test_the_whole_group_is_ended(keep: Keep) -> None:
+def test_the_whole_process_group_is_ended(keep: Keep) -> None:
     handle = keep(f"{FOREVER} & echo $!; wait")
     other = int(first_line(handle))
     handle.stop("anna")
@@ -40,14 +40,14 @@ def test_the_whole_group_is_ended(keep: Keep) -> None:
     assert start_ticks(other) is None
 
 
-def test_what_ignores_sigterm_is_killed_after_the_grace(keep: Keep) -> None:
+def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_time(keep: Keep) -> None:
     handle = keep("trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_s=0.3)
     until_printed(handle, "ready")
     handle.stop("anna")
     assert ending(handle).signal == signal.SIGKILL
 
 
-def test_what_a_command_left_in_its_group_is_killed_too_when_it_was_to_end(keep: Keep) -> None:
+def test_a_process_left_in_the_group_of_an_ended_command_is_killed_too(keep: Keep) -> None:
     stubborn = f"(trap '' TERM; exec {FOREVER}) >/dev/null 2>&1 & echo $!; wait"
     handle = keep(stubborn, grace_s=0.3)
     other = int(first_line(handle))
@@ -57,17 +57,17 @@ def test_what_a_command_left_in_its_group_is_killed_too_when_it_was_to_end(keep:
     assert start_ticks(other) is None
 
 
-def test_a_time_limit_ends_the_command_and_is_told_apart(keep: Keep) -> None:
+def test_a_timeout_ends_the_command_and_is_reported_as_such(keep: Keep) -> None:
     record = ending(keep(f"exec {FOREVER}", timeout_s=0.2))
     assert (record.timed_out, record.signal, record.stopped_by) == (True, signal.SIGTERM, None)
 
 
-def test_a_command_within_its_time_limit_is_left_alone(keep: Keep) -> None:
+def test_a_command_within_its_timeout_is_left_alone(keep: Keep) -> None:
     record = ending(keep("exit 0", timeout_s=3600))
     assert (record.timed_out, record.code) == (False, 0)
 
 
-def test_a_stopped_command_runs_on_in_its_keeper_and_can_be_ended(keep: Keep) -> None:
+def test_a_stopped_command_continues_in_its_keeper_and_can_be_ended(keep: Keep) -> None:
     handle = keep("kill -STOP $$; echo on")
     wait_until(lambda: state(child(handle)) == "T", LIMIT_S, what="the stopped command")
     assert (handle.status().state, handle.status().child_alive) == ("running", True)
@@ -82,7 +82,7 @@ def test_a_signal_to_the_keeper_ends_the_command_without_a_name(keep: Keep) -> N
     assert (record.signal, record.stopped_by) == (signal.SIGTERM, "a signal to the keeper")
 
 
-def test_who_stops_is_seen_while_the_command_ends(keep: Keep) -> None:
+def test_the_requester_of_a_stop_is_shown_while_the_command_ends(keep: Keep) -> None:
     handle = keep("trap '' TERM; echo ready; while :; do sleep 0.05; done", grace_s=3600)
     until_printed(handle, "ready")
     assert stop(handle.directory, "anna")
@@ -91,7 +91,7 @@ def test_who_stops_is_seen_while_the_command_ends(keep: Keep) -> None:
     assert ending(handle).stopped_by == "anna"
 
 
-def test_a_process_left_behind_with_the_output_open_does_not_hold_the_keeper(keep: Keep) -> None:
+def test_a_process_left_behind_with_the_output_open_does_not_block_the_keeper(keep: Keep) -> None:
     handle = keep(f"{FOREVER} & echo done")
     group = child(handle)
     try:
@@ -102,7 +102,7 @@ def test_a_process_left_behind_with_the_output_open_does_not_hold_the_keeper(kee
         kill_group(group)
 
 
-def test_the_output_of_what_ends_after_the_command_is_read(keep: Keep, tmp_path: Path) -> None:
+def test_output_of_processes_that_end_after_the_command_is_read(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     opened = os.open(gate.path, os.O_RDONLY | os.O_NONBLOCK)  # now: the keeper waits a few seconds only
     handle = keep(f"(echo up >{gate.path}; echo late) & exit 4")
@@ -136,7 +136,7 @@ def ignores(pid: int, number: int) -> bool:
     return False
 
 
-def test_what_outlives_a_command_that_was_killed_is_named(keep: Keep) -> None:
+def test_processes_that_outlive_a_killed_command_are_named(keep: Keep) -> None:
     """As the workers of a parallel pg_restore do; and nothing is named that ends with it."""
     handle = keep(f"{FOREVER} >/dev/null 2>&1 & echo $!; read -r _ < /dev/null; kill -9 $$")
     other = int(first_line(handle))

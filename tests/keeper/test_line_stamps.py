@@ -29,22 +29,22 @@ def stamped(chunks: list[bytes]) -> list[bytes]:
 
 @unhurried
 @given(st.lists(st.binary(max_size=30).map(lambda text: text.replace(b"\r", b"")), max_size=12))
-def test_lines_are_the_same_however_they_come(chunks: list[bytes]) -> None:
+def test_lines_are_the_same_however_they_are_split(chunks: list[bytes]) -> None:
     text = b"".join(chunks)
     assert stamped(chunks) == text.split(b"\n")[: -1 if text.endswith(b"\n") or not text else None]
 
 
 @unhurried
 @given(st.lists(st.text("a%\r\n", max_size=8).map(str.encode), max_size=12))
-def test_what_overwrites_itself_is_the_same_however_it_comes(chunks: list[bytes]) -> None:
+def test_text_that_overwrites_itself_is_the_same_however_it_is_split(chunks: list[bytes]) -> None:
     assert stamped(chunks) == stamped([b"".join(chunks)])
 
 
-def test_of_a_line_that_overwrites_itself_what_stood_last_is_kept() -> None:
+def test_of_a_line_that_overwrites_itself_the_last_text_is_kept() -> None:
     assert stamped([b"1%\r2%\r", b"3%\r\nplain\r\n\rx\n"]) == [b"3%", b"plain", b"x"]
 
 
-def test_the_line_being_written_is_shown_once_as_it_stands() -> None:
+def test_a_partial_line_is_shown_once_in_its_current_state() -> None:
     stamper = LineStamper(b"e")
     assert stamper.feed(b"\r10%\r20%", 1) == (b"", 0)
     assert stamper.partial_line(2) == (b"2 E 20%\n", 1)
@@ -54,7 +54,7 @@ def test_the_line_being_written_is_shown_once_as_it_stands() -> None:
     assert stamper.feed(b" done\n", 6) == (b"6 e 30% done\n", 1)
 
 
-def test_a_line_without_end_does_not_fill_the_memory() -> None:
+def test_an_endless_line_does_not_fill_the_memory() -> None:
     stamper = LineStamper(b"o")
     written = sum(len(stamper.feed(b"x" * 1000, 7)[0]) for _ in range(1000))
     assert written > 1_000_000 - LINE_LIMIT
@@ -66,7 +66,7 @@ def test_a_line_without_end_does_not_fill_the_memory() -> None:
     st.integers(1, 60),
     st.integers(2, 80),
 )
-def test_of_what_was_written_head_and_tail_are_read_and_the_rest_is_counted(
+def test_head_and_tail_of_the_output_are_read_and_the_rest_is_counted(
     blocks: list[list[bytes]], head: int, tail: int
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -102,25 +102,25 @@ def _at_end(found: list[bytes], written: list[bytes]) -> int:
     return count
 
 
-def test_a_log_with_garbage_in_it_is_read_on(tmp_path: Path) -> None:
+def test_a_log_with_garbage_in_it_is_still_read(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_bytes(b"1 o a\n\0\0\0\n2 o b\n3 o cut sho")
     assert [line.text for line in LogReader(tmp_path).read()] == ["a", "a line of the log cannot be read", "b"]
 
 
 @pytest.mark.parametrize("words", [b"missing", b"missing many lines, some bytes", b"missing 1 lines, " + b"9" * 30])
-def test_a_count_that_is_none_is_not_counted(tmp_path: Path, words: bytes) -> None:
+def test_an_invalid_count_is_not_counted(tmp_path: Path, words: bytes) -> None:
     (tmp_path / "out.log").write_bytes(b"1 k missing 3 lines, 40 bytes: no room\n2 k " + words + b"\n3 o b\n")
     tail = LogReader(tmp_path)
     assert [line.wall_us for line in tail.read()] == [1, 2, 3]
     assert (tail.dropped_lines, tail.dropped_bytes) == (3, 40)
 
 
-def test_a_time_too_long_for_one_is_a_line_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_invalid_time_is_a_line_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "out.log").write_bytes(b"9" * 5000 + b" o a\n" + b"9" * 30 + b" o b\n")
     assert [(line.wall_us, line.stream) for line in LogReader(tmp_path).read()] == [(0, "k")] * 2
 
 
-def test_a_log_that_has_no_line_end_for_long_is_read_no_further(tmp_path: Path) -> None:
+def test_a_log_without_line_ends_is_not_read_further(tmp_path: Path) -> None:
     head = tmp_path / "out.log"
     with head.open("wb") as file:
         file.truncate(MAX_LINE_BYTES)
@@ -133,12 +133,12 @@ def test_a_log_that_has_no_line_end_for_long_is_read_no_further(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
-def test_what_is_no_file_is_not_read_as_a_log(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_something_that_is_not_a_file_is_not_read_as_a_log(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "out.log")
     with pytest.raises(OSError, match=r"not a regular file|Too many levels of symbolic links|Is a directory"):
         LogReader(tmp_path).read()
 
 
 @pytest.mark.parametrize("name", ["out-0-0.tail", "out-007-1.tail", "out-\u0667-1.tail", "out-\u00b2-1.tail"])
-def test_no_other_spelling_of_a_place_names_a_segment(name: str) -> None:
+def test_no_other_spelling_of_a_position_names_a_segment(name: str) -> None:
     assert parse_segment_name("out", name) is None

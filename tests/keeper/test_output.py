@@ -25,7 +25,7 @@ def number(text: str) -> int:
     return int(text.rpartition(" ")[2])
 
 
-def test_of_a_long_output_beginning_and_end_are_kept_and_the_rest_is_counted(keep: Keep) -> None:
+def test_start_and_end_of_a_long_output_are_kept_and_the_rest_is_counted(keep: Keep) -> None:
     # The end is longer than what a pipe holds: of two outputs it is not known in which order what is there was printed.
     handle = keep(numbered(100_000) + "; echo last >&2", head_bytes=20_000, tail_bytes=3_000_000)
     record = ending(handle)
@@ -46,7 +46,7 @@ def test_of_a_long_output_beginning_and_end_are_kept_and_the_rest_is_counted(kee
     assert 1_400_000 <= sum(kept.values()) - kept["out.log"] <= 3_000_000
 
 
-def test_a_reader_that_is_overtaken_says_what_it_missed(keep: Keep, tmp_path: Path) -> None:
+def test_a_reader_that_is_overtaken_reports_what_it_missed(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     script = f"{numbered(500)}; read x <{gate.path}; {numbered(20_000)}"
     handle = keep(script, head_bytes=10_000, tail_bytes=20_000)
@@ -66,7 +66,7 @@ def test_a_reader_that_is_overtaken_says_what_it_missed(keep: Keep, tmp_path: Pa
     assert len(before) + len(after) + tail.dropped_lines == record.out_lines == 20_500
 
 
-def test_a_flood_is_read_to_its_end_in_little_memory(keep: Keep, tmp_path: Path) -> None:
+def test_a_flood_of_output_is_read_to_its_end_in_little_memory(keep: Keep, tmp_path: Path) -> None:
     gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
     handle = keep(f"yes | head -c 24000000; touch {printed}; read x <{gate.path}; echo end")
     wait_until(printed.exists, LIMIT_S, what="the end of the output")
@@ -77,14 +77,14 @@ def test_a_flood_is_read_to_its_end_in_little_memory(keep: Keep, tmp_path: Path)
     assert texts(handle)[-1] == "end"
 
 
-def test_a_line_without_end_is_cut_and_nothing_of_it_is_lost(keep: Keep) -> None:
+def test_an_endless_line_is_split_and_nothing_of_it_is_lost(keep: Keep) -> None:
     handle = keep("head -c 1000000 /dev/zero | tr '\\0' x; echo")
     ending(handle)
     assert len(texts(handle)) > 1
     assert "".join(texts(handle)) == "x" * 1_000_000
 
 
-def test_a_line_that_overwrites_itself_is_kept_as_it_stood_last(keep: Keep, tmp_path: Path) -> None:
+def test_a_line_that_overwrites_itself_is_kept_in_its_last_state(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(
         rf"i=0; while [ $i -lt 5000 ]; do i=$((i+1)); printf '\r%d%%' $i; done; read x <{gate.path}; echo ' ok'"
@@ -97,7 +97,7 @@ def test_a_line_that_overwrites_itself_is_kept_as_it_stood_last(keep: Keep, tmp_
     assert record.out_lines == 1
 
 
-def test_a_prompt_is_seen_while_the_command_waits(keep: Keep, tmp_path: Path) -> None:
+def test_a_prompt_is_shown_while_the_command_waits(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"printf 'Really? '; read x <{gate.path}; echo yes")
     wait_until(lambda: [line for line in lines(handle) if (line.text, line.whole) == ("Really? ", False)], LIMIT_S)
@@ -106,7 +106,7 @@ def test_a_prompt_is_seen_while_the_command_waits(keep: Keep, tmp_path: Path) ->
     assert texts(handle) == ["Really? yes"]
 
 
-def test_a_keeper_that_waits_takes_little_memory(keep: Keep, tmp_path: Path) -> None:
+def test_a_waiting_keeper_uses_little_memory(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"echo up; read x <{gate.path}", masks=("a secret of some length",))
     until_printed(handle, "up")
@@ -122,7 +122,7 @@ def test_a_keeper_loads_nothing_but_the_standard_library(keep: Keep, tmp_path: P
 
 
 @pytest.mark.root
-def test_a_full_disk_holds_no_command_and_what_is_missing_is_said(keep: Keep, tmp_path: Path) -> None:
+def test_a_full_disk_blocks_no_command_and_missing_output_is_reported(keep: Keep, tmp_path: Path) -> None:
     gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
     with mounted("tmpfs", tmp_path / "small", "-o", "size=1m,mode=700") as small:
         directory = keep.directory(small)
@@ -137,7 +137,7 @@ def test_a_full_disk_holds_no_command_and_what_is_missing_is_said(keep: Keep, tm
 
 
 @pytest.mark.root
-def test_when_a_full_disk_has_room_again_the_log_goes_on_and_says_what_it_lacks(keep: Keep, tmp_path: Path) -> None:
+def test_when_a_full_disk_has_space_again_the_log_continues_and_reports_the_gap(keep: Keep, tmp_path: Path) -> None:
     gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
     with mounted("tmpfs", tmp_path / "small", "-o", "size=4m,mode=700") as small:
         directory, filler = keep.directory(small), small / "filler"
@@ -153,7 +153,7 @@ def test_when_a_full_disk_has_room_again_the_log_goes_on_and_says_what_it_lacks(
 
 
 @pytest.mark.root
-def test_a_disk_that_hangs_holds_no_command(keep: Keep, tmp_path: Path) -> None:
+def test_a_hanging_disk_blocks_no_command(keep: Keep, tmp_path: Path) -> None:
     gate, printed = Gate(tmp_path / "gate"), tmp_path / "printed"
     with loop_mounted(tmp_path / "image", tmp_path / "fs") as place:
         directory = keep.directory(place)

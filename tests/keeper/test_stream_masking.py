@@ -50,12 +50,12 @@ def cut(text: bytes, places: Sequence[int]) -> list[bytes]:
         json.dumps("p'w\\ /+ü\"x", ensure_ascii=False)[1:-1],
     ],
 )
-def test_every_form_is_masked(form: str) -> None:
+def test_every_secret_form_is_masked(form: str) -> None:
     assert masked(["p'w\\ /+ü\"x"], [b"before " + form.encode() + b" after"]) == b"before " + MASK + b" after"
 
 
 @pytest.mark.parametrize("user", ["", "u", "us", "use", "app_user"])
-def test_base64_of_something_that_holds_a_secret_does_not_tell_it(user: str) -> None:
+def test_base64_of_text_that_contains_a_secret_does_not_reveal_it(user: str) -> None:
     secret = "a longer secret of mine"
     told = base64.b64encode(f"{user}:{secret}@host".encode())
     out = masked([secret], [told])
@@ -66,7 +66,7 @@ def test_base64_of_something_that_holds_a_secret_does_not_tell_it(user: str) -> 
 
 @unhurried
 @given(SECRETS, PIECES, st.lists(st.integers(0, 10_000), max_size=20), st.data())
-def test_no_form_of_a_secret_comes_through_any_cutting(
+def test_no_form_of_a_secret_gets_through_any_split(
     secret: str, pieces: list[bytes], places: list[int], data: st.DataObject
 ) -> None:
     known = sorted(encoded_forms(secret))
@@ -78,7 +78,7 @@ def test_no_form_of_a_secret_comes_through_any_cutting(
 
 @unhurried
 @given(st.lists(st.text("ab", min_size=MIN_SECRET_BYTES, max_size=6), min_size=1, max_size=3), st.data())
-def test_how_a_stream_is_cut_changes_nothing(secrets: list[str], data: st.DataObject) -> None:
+def test_how_a_stream_is_split_changes_nothing(secrets: list[str], data: st.DataObject) -> None:
     """Few letters, so that secrets overlap themselves and one another."""
     text = data.draw(st.text("abc", max_size=60)).encode()
     places = data.draw(st.lists(st.integers(0, 60), max_size=10))
@@ -87,12 +87,12 @@ def test_how_a_stream_is_cut_changes_nothing(secrets: list[str], data: st.DataOb
 
 @unhurried
 @given(SECRETS, st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
-def test_what_holds_no_secret_comes_through_unchanged(secret: str, text: bytes, places: list[int]) -> None:
+def test_text_without_a_secret_passes_unchanged(secret: str, text: bytes, places: list[int]) -> None:
     if not any(form in text for form in encoded_forms(secret)):
         assert masked([secret], cut(text, places)) == text
 
 
-def test_only_what_could_be_the_beginning_of_a_secret_is_held_back() -> None:
+def test_only_a_possible_start_of_a_secret_is_held_back() -> None:
     masker = Masker(["hunter22"])
     assert masker.feed(b"a line\nhunt") == b"a line\n"
     assert masker.feed(b"s\n") == b"hunts\n"
@@ -101,13 +101,13 @@ def test_only_what_could_be_the_beginning_of_a_secret_is_held_back() -> None:
     assert masker.count == 1
 
 
-def test_secrets_that_overlap_leave_nothing_of_either() -> None:
+def test_overlapping_secrets_are_masked_completely() -> None:
     assert masked(["abcd", "cdef"], [b"x abcdef y"]) == b"x " + MASK + b" y"
     assert masked(["abc", "abcdef"], [b"x abc", b"def y"]) == b"x " + MASK + b" y"
     assert masked(["abc"], [b"abcabc"]) == MASK + MASK
 
 
-def test_a_secret_that_is_too_short_is_known_as_such_and_passed_over() -> None:
+def test_a_secret_that_is_too_short_is_detected_and_skipped() -> None:
     assert too_short("ab")
     assert not too_short("abc")
     assert masked(["", "ab"], [b"a table"]) == b"a table"

@@ -29,7 +29,7 @@ sys.stdin.read()
 IN_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 
 
-def test_the_keeper_has_a_process_session_of_its_own(keep: Keep, tmp_path: Path) -> None:
+def test_the_keeper_has_its_own_process_session(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"read x <{gate.path}")
     assert os.getsid(handle.pid) == handle.pid
@@ -37,14 +37,14 @@ def test_the_keeper_has_a_process_session_of_its_own(keep: Keep, tmp_path: Path)
     assert os.getsid(child(handle)) == handle.pid
 
 
-def test_whoever_starts_a_keeper_does_not_become_its_parent(keep: Keep, tmp_path: Path) -> None:
+def test_the_starter_of_a_keeper_does_not_become_its_parent(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"read x <{gate.path}")
     assert parent(handle.pid) != os.getpid()
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["killed", "terminal-lost"])
-def test_the_command_outlives_who_started_it_and_is_found_again(keep: Keep, tmp_path: Path, terminal: bool) -> None:
+def test_the_command_outlives_its_starter_and_is_found_again(keep: Keep, tmp_path: Path, terminal: bool) -> None:
     gate, directory = Gate(tmp_path / "gate"), keep.directory()
     script = f"echo before; read x <{gate.path}; echo after; exit 9"
     command = [sys.executable, "-c", STARTER, str(directory), script]
@@ -73,7 +73,7 @@ def test_a_hangup_does_not_reach_it(keep: Keep, tmp_path: Path) -> None:
     assert texts(handle) == ["on"]
 
 
-def test_a_killed_keeper_leaves_the_command_alone_and_its_end_unknown(keep: Keep, tmp_path: Path) -> None:
+def test_a_killed_keeper_does_not_end_the_command_and_its_outcome_is_unknown(keep: Keep, tmp_path: Path) -> None:
     gate, done = Gate(tmp_path / "gate"), tmp_path / "done"
     handle = keep(f"echo before; read x <{gate.path}; touch {done}")
     until_printed(handle, "before")
@@ -88,7 +88,7 @@ def test_a_killed_keeper_leaves_the_command_alone_and_its_end_unknown(keep: Keep
     assert texts(handle) == ["before"]
 
 
-def test_a_killed_keepers_command_ends_when_it_prints(keep: Keep, tmp_path: Path) -> None:
+def test_the_command_of_a_killed_keeper_ends_when_it_prints(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"read x <{gate.path}; while :; do echo on; done")
     kill(handle)
@@ -96,7 +96,7 @@ def test_a_killed_keepers_command_ends_when_it_prints(keep: Keep, tmp_path: Path
     wait_until(lambda: read_status(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
 
 
-def test_a_keeper_killed_before_it_recorded_the_command_leaves_unknown_whether_there_is_one(tmp_path: Path) -> None:
+def test_a_keeper_killed_before_it_recorded_the_command_leaves_unknown_whether_it_runs(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as gone:
         pass
     record = {"keeper_pid": gone.pid, "keeper_start": 1, "boot_id": boot()}
@@ -105,7 +105,7 @@ def test_a_keeper_killed_before_it_recorded_the_command_leaves_unknown_whether_t
     assert (standing.state, standing.child_alive) == ("lost", None)
 
 
-def test_processes_of_another_boot_are_not_taken_for_these(keep: Keep, tmp_path: Path) -> None:
+def test_processes_of_another_boot_are_not_mistaken_for_these(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"read x <{gate.path}")
     copied = tmp_path / "copied"
@@ -119,13 +119,13 @@ def test_processes_of_another_boot_are_not_taken_for_these(keep: Keep, tmp_path:
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "5", "{}"])
-def test_a_damaged_record_is_neither_an_end_nor_the_lack_of_one(damaged: str, tmp_path: Path) -> None:
+def test_a_damaged_record_is_neither_an_end_nor_a_missing_end(damaged: str, tmp_path: Path) -> None:
     (tmp_path / "running.json").write_text(damaged)
     with pytest.raises(OSError, match=r"running\.json"):
         read_status(tmp_path)
 
 
-def test_a_process_that_got_the_keepers_number_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_process_with_the_reused_pid_of_the_keeper_is_not_mistaken_for_it(tmp_path: Path) -> None:
     record = {
         "keeper_pid": os.getpid(),
         "keeper_start": 1,
@@ -138,7 +138,7 @@ def test_a_process_that_got_the_keepers_number_is_not_taken_for_it(tmp_path: Pat
     assert not stop(tmp_path, "anna")
 
 
-def test_a_log_is_read_on_from_where_another_reader_stopped(keep: Keep, tmp_path: Path) -> None:
+def test_a_log_is_read_from_where_another_reader_stopped(keep: Keep, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
     handle = keep(f"echo one; echo two; read x <{gate.path}; echo three")
     until_printed(handle, "two")

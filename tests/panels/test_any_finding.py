@@ -66,7 +66,7 @@ def past(frame: Frame, seed: int) -> ChartHistory:
 
 
 @given(found=MANY, width=WIDTHS, height=HEIGHTS)
-def test_the_band_keeps_to_its_lines_and_shows_every_finding_it_has_room_for(
+def test_the_band_keeps_its_height_and_shows_every_finding_that_fits(
     found: list[Finding], width: int, height: int
 ) -> None:
     lines = list_lines(not_silenced(found), width, height)
@@ -76,7 +76,7 @@ def test_the_band_keeps_to_its_lines_and_shows_every_finding_it_has_room_for(
 
 
 @given(one=FINDINGS, width=WIDTHS, height=HEIGHTS, seed=st.integers(0, 1000))
-def test_the_evidence_fits_any_screen_and_loses_no_line_to_scrolling(
+def test_the_evidence_fits_any_screen_and_scrolling_reaches_every_line(
     one: Finding, width: int, height: int, seed: int
 ) -> None:
     frame = framed([one])
@@ -90,7 +90,7 @@ def test_the_evidence_fits_any_screen_and_loses_no_line_to_scrolling(
 
 
 @given(found=MANY, width=WIDTHS, height=st.integers(3, 60), seed=st.integers(0, 1000))
-def test_list_and_evidence_on_the_screen_fit_it_whatever_is_open(
+def test_list_and_evidence_fit_the_screen_whatever_is_open(
     found: list[Finding], width: int, height: int, seed: int
 ) -> None:
     frame = framed(found)

@@ -15,7 +15,7 @@ def test_a_column_without_a_reading_stays_blank_and_a_zero_does_not() -> None:
     assert plot([None, 0.0, 8.0], 0, 8, 1) == [" ▁▇"]
 
 
-def test_a_flat_line_is_drawn_at_the_floor() -> None:
+def test_a_flat_line_is_drawn_at_the_bottom() -> None:
     assert plot([5.0, 5.0], 5, 5, 2) == ["  ", "▁▁"]
 
 
@@ -30,7 +30,7 @@ def test_a_spike_of_one_second_survives_ten_minutes() -> None:
     assert columns[29] == 90.0 or columns[30] == 90.0
 
 
-def test_a_level_is_the_last_one_of_its_column() -> None:
+def test_a_level_is_the_last_value_of_its_column() -> None:
     points = [(NOW_US - 3 * S, 7.0), (NOW_US - 1 * S, 3.0), (NOW_US, 5.0)]
     assert latest(points, Axis(NOW_US - 4 * S, NOW_US, 2)) == [7.0, 5.0]
 
@@ -40,24 +40,24 @@ def test_readings_outside_the_axis_are_not_drawn_at_its_edges() -> None:
     assert peaks(points, Axis(NOW_US - 600 * S, NOW_US, 10)) == [None] * 10
 
 
-def test_the_newest_reading_lies_in_the_last_column() -> None:
+def test_the_newest_reading_is_in_the_last_column() -> None:
     axis = Axis(NOW_US - 600 * S, NOW_US, 71)
     assert peaks([(NOW_US, 4.0)], axis)[-1] == 4.0
     assert axis.column(NOW_US) == 70
 
 
-def test_column_and_peaks_agree_on_where_a_moment_lies() -> None:
+def test_column_and_peaks_agree_on_the_position_of_a_time() -> None:
     axis = Axis(NOW_US - 600 * S, NOW_US, 71)
     for second in range(1, 600, 7):
         at = NOW_US - second * S
         assert peaks([(at, 1.0)], axis).index(1.0) == axis.column(at)
 
 
-def test_not_a_number_is_unknown() -> None:
+def test_nan_is_unknown() -> None:
     assert peaks([(NOW_US, float("nan"))], Axis(NOW_US - S, NOW_US, 1)) == [None]
 
 
-def test_clock_times_stand_at_their_full_minutes() -> None:
+def test_time_labels_are_at_full_minutes() -> None:
     axis = Axis(NOW_US - 600 * S, NOW_US, 60)
     line = clock_line(axis)
     first = line.index("╵")
@@ -66,16 +66,16 @@ def test_clock_times_stand_at_their_full_minutes() -> None:
     assert first == 3
 
 
-def test_a_serious_sign_is_not_hidden_by_a_later_one_in_its_column() -> None:
+def test_a_severe_symbol_is_not_hidden_by_a_later_one_in_its_column() -> None:
     axis = Axis(NOW_US - 10 * S, NOW_US, 1)
     assert symbol_line([(NOW_US - 2 * S, "!"), (NOW_US, "m")], axis) == "!"
 
 
-def test_a_sparkline_is_as_long_as_asked_and_blank_without_history() -> None:
+def test_a_sparkline_has_the_requested_length_and_is_blank_without_history() -> None:
     assert sparkline([], NOW_US, 300, 12, 0, 10) == " " * 12
 
 
-def test_charts_without_history_say_so_instead_of_drawing_a_floor() -> None:
+def test_charts_without_history_say_so_instead_of_drawing_a_flat_line() -> None:
     text = "\n".join(line_text(one) for one in recent_charts(empty_frame(), ChartHistory(), 100, 12))
     assert text.count("no readings yet") == 5
     assert "▁" not in text
@@ -100,30 +100,30 @@ def connections(seconds: int, *, peak_at: int | None = None, step: int = 1) -> C
     return history
 
 
-def test_the_number_beside_a_chart_is_the_last_reading_and_not_the_peak_of_its_column() -> None:
+def test_the_number_next_to_a_chart_is_the_last_reading_and_not_a_peak() -> None:
     text = "\n".join(line_text(one) for one in recent_charts(busy_frame(), connections(590, peak_at=2), 100, 22))
     assert "now 10" in text
     assert "now 90" not in text
 
 
-def test_a_reading_of_a_while_ago_is_not_how_things_are_now() -> None:
+def test_an_old_reading_is_not_shown_as_current() -> None:
     history = ChartHistory()
     history.add(NOW_US - 60 * S, {"connections.used": 10.0})
     history.add(NOW_US - 59 * S, {"connections.used": 10.0})
     assert "now ?" in "\n".join(line_text(one) for one in recent_charts(busy_frame(), history, 100, 22))
 
 
-def test_the_stall_beside_its_chart_is_the_figure_of_the_panel() -> None:
+def test_the_stall_next_to_its_chart_is_the_value_of_the_panel() -> None:
     text = "\n".join(line_text(one) for one in recent_charts(busy_frame(), busy_history(), 100, 22))
     assert "10s avg 3.0%" in text
 
 
-def test_the_axis_begins_at_the_first_reading_in_full_minutes_from_two_to_ten() -> None:
+def test_the_axis_starts_at_the_first_reading_and_spans_two_to_ten_full_minutes() -> None:
     spans = [chart_window_s(busy_frame(), connections(seconds), 80) for seconds in (0, 20, 130, 590, 599)]
     assert spans == [120, 120, 180, 600, 600]
     assert line_text(panel_title("charts", FrameWithHistory(busy_frame(), connections(130)), 80)) == "Last 3 minutes"
 
 
-def test_columns_are_not_narrower_than_the_distance_of_two_readings() -> None:
+def test_columns_are_not_narrower_than_the_sampling_interval() -> None:
     assert chart_window_s(busy_frame(), connections(100, step=5), 124) == 540
     assert chart_window_s(busy_frame(), connections(20), 160) == 180

@@ -52,19 +52,19 @@ def busy(*findings: Finding) -> Frame:
     return frame
 
 
-def test_a_sentence_too_long_for_its_line_is_wrapped_where_there_is_room() -> None:
+def test_a_sentence_too_long_for_its_line_is_wrapped_if_there_is_space() -> None:
     lines = list_lines([finding(runbook="cache-drop")], 80, 6)
     assert len(lines) == 4
     assert all(line_width(line) <= 80 for line in lines)
     assert " ".join(line_text(line).strip() for line in lines).endswith("(kswapd, no shortage)  → r")
 
 
-def test_where_there_is_no_room_the_most_severe_are_kept_and_cut() -> None:
+def test_without_space_the_most_severe_are_kept_and_cut() -> None:
     kept = list_lines([finding("a", "warning"), finding("b", "critical", text="b is worse")], 80, 1)
     assert len(kept) == 1 and "b is worse" in line_text(kept[0])
 
 
-def test_what_nobody_has_seen_comes_before_what_is_known_and_what_is_silenced() -> None:
+def test_unacknowledged_findings_come_before_acknowledged_and_silenced_ones() -> None:
     findings = [
         finding("silenced", "critical", state="silenced"),
         finding("known", "critical", state="acknowledged"),
@@ -74,7 +74,7 @@ def test_what_nobody_has_seen_comes_before_what_is_known_and_what_is_silenced() 
     assert [one.id for one in sort_by_urgency(findings)] == ["bad", "small", "known", "silenced"]
 
 
-def test_no_finding_is_said_only_where_the_rules_were_asked() -> None:
+def test_no_finding_is_shown_only_if_the_rules_were_evaluated() -> None:
     frame = build.busy_frame()
     frame.findings, frame.judged = [], False
     assert "rules not evaluated yet" in text(compact(frame, 80, 3, ChartHistory()))
@@ -82,13 +82,13 @@ def test_no_finding_is_said_only_where_the_rules_were_asked() -> None:
     assert "no findings" in text(compact(frame, 80, 3, ChartHistory()))
 
 
-def test_rules_that_failed_are_told_above_what_was_found() -> None:
+def test_failed_rules_are_reported_above_the_findings() -> None:
     frame = busy()
     frame.findings_note = "some rules could not be evaluated: io-slow: ZeroDivisionError"
     assert "io-slow" in text(list(detail(frame, 80, ChartHistory()).head))
 
 
-def test_the_overview_tells_what_calls_and_counts_the_rest() -> None:
+def test_the_overview_shows_urgent_findings_and_counts_the_rest() -> None:
     calling, remark = finding(), finding("checksums-off", "info", text="checksums are off")
     silenced = finding("disk-filling:/pg", state="silenced", text="/pg fills")
     shown = text(overview(busy(calling, remark, silenced), build.busy_history(), 80, 22))
@@ -97,7 +97,7 @@ def test_the_overview_tells_what_calls_and_counts_the_rest() -> None:
     assert "checksums are off" not in shown and "/pg fills" not in shown
 
 
-def test_the_event_that_raised_an_open_finding_is_not_told_twice() -> None:
+def test_the_event_that_raised_an_open_finding_is_not_shown_twice() -> None:
     frame = busy(finding())
     raised = EventRow(
         at=SINCE, kind="finding.raised", tag="DBACONSOLE", text="finding raised: twice", severity="critical"
@@ -131,14 +131,14 @@ def test_the_evidence_screen_has_sentence_numbers_causes_and_charts() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 22), (160, 48)])
-def test_the_evidence_fits_its_place_at_any_size(width: int, height: int) -> None:
+def test_the_evidence_fits_its_area_at_any_size(width: int, height: int) -> None:
     one = finding(series=["connections.used", "memory.cached_bytes", "io.psi_full_pct"], evidence={"used": 1})
     lines = scrolled_lines(all_evidence_lines(busy(one), one, build.busy_history(), width, height), 0, height)
     assert len(lines) <= height
     assert all(line_width(line) <= width for line in lines)
 
 
-def test_the_charts_span_the_time_around_the_beginning() -> None:
+def test_the_charts_span_the_time_around_the_start() -> None:
     now_us = SINCE_US + 3_600_000_000
     history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 1.0}) for second in range(-300, 300))
@@ -146,7 +146,7 @@ def test_the_charts_span_the_time_around_the_beginning() -> None:
     assert (start_us - SINCE_US, end_us - SINCE_US) == (-180_000_000, 420_000_000)
 
 
-def test_a_beginning_before_anything_known_shows_what_is_known() -> None:
+def test_a_start_before_any_data_shows_the_available_data() -> None:
     now_us = SINCE_US + 3_600_000_000
     history = ChartHistory()
     history.extend((now_us - second * 1_000_000, {"connections.used": 1.0}) for second in range(120, 0, -1))
@@ -154,7 +154,7 @@ def test_a_beginning_before_anything_known_shows_what_is_known() -> None:
     assert start_us <= now_us - 119_000_000 and end_us == now_us
 
 
-def test_the_most_severe_sentence_is_given_the_room_there_is_and_no_more() -> None:
+def test_the_most_severe_sentence_gets_the_available_space_and_no_more() -> None:
     small, bad = finding("a", "warning"), finding("b", "critical", text=SENTENCE.replace("Connections", "Sessions"))
     shown = [line_text(line) for line in list_lines([small, bad], 80, 4)]
     assert len(shown) == 4
@@ -162,12 +162,12 @@ def test_the_most_severe_sentence_is_given_the_room_there_is_and_no_more() -> No
     assert shown[3].startswith("! ") and "Connections fill" in shown[3]
 
 
-def test_three_severities_have_three_signs_the_critical_one_first() -> None:
+def test_three_severities_have_three_symbols_the_critical_one_first() -> None:
     shown = list_lines([finding("a", "info"), finding("b", "warning"), finding("c", "critical")], 80, 3)
     assert [line_text(line)[0] for line in shown] == ["‼", "!", "i"]
 
 
-def test_a_narrow_list_gives_its_cells_to_the_sentence_and_a_wide_one_has_room_for_more() -> None:
+def test_a_narrow_list_gives_its_cells_to_the_sentence_and_a_wide_one_shows_more() -> None:
     frame = busy(finding(state="acknowledged", runbook="cache-drop"))
     (narrow,), (wide,) = detail(frame, 80, ChartHistory()).tables, detail(frame, 160, ChartHistory()).tables
     assert [column.id for column in narrow.columns] == ["sign", "since", "age", "severity", "text"]
@@ -176,7 +176,7 @@ def test_a_narrow_list_gives_its_cells_to_the_sentence_and_a_wide_one_has_room_f
     assert narrow.rows[0].cells[0].text == "a"
 
 
-def test_what_does_not_fit_is_announced_and_reached_by_scrolling() -> None:
+def test_hidden_lines_are_announced_and_reached_by_scrolling() -> None:
     one = finding(series=["connections.used", "memory.cached_bytes"], advice="first do this, then that " * 10)
     frame, history = busy(one), build.busy_history()
     lines = all_evidence_lines(frame, one, history, 60, 10)
@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_announced_and_reached_by_scrolling() -> None:
     assert "more lines" not in last and "cached" in last and "events" in last
 
 
-def test_a_chart_that_ends_in_the_past_names_its_time_and_not_now() -> None:
+def test_a_chart_that_ends_in_the_past_shows_its_end_time_and_not_now() -> None:
     one = finding(series=["connections.used"])
     frame = busy(one)
     frame.at_us = SINCE_US + 3_600_000_000
@@ -196,14 +196,14 @@ def test_a_chart_that_ends_in_the_past_names_its_time_and_not_now() -> None:
     assert " now " not in shown and "connections" in shown and "15:02:02 7" in shown
 
 
-def test_a_column_spans_a_reading_at_least_however_wide_the_screen() -> None:
+def test_a_column_spans_at_least_one_reading_however_wide_the_screen() -> None:
     history = ChartHistory()
     history.extend((SINCE_US + second * 1_000_000, {"connections.used": 7.0}) for second in range(-10, 10))
     start_us, end_us = chart_period(SINCE_US, SINCE_US + 10_000_000, history, 130)
     assert end_us == SINCE_US + 10_000_000 and end_us - start_us >= 130_000_000
 
 
-def test_one_that_began_before_anything_known_says_so_instead_of_claiming_its_start() -> None:
+def test_a_finding_older_than_the_data_says_so_instead_of_showing_a_start() -> None:
     one = finding(series=["connections.used"])
     frame = busy(one)
     frame.at_us = SINCE_US + 3_600_000_000
@@ -213,7 +213,7 @@ def test_one_that_began_before_anything_known_says_so_instead_of_claiming_its_st
     assert "it began earlier" in shown and "around its start" not in shown and " now 7" in shown
 
 
-def test_what_is_read_every_few_seconds_stands_between_its_readings_and_a_gap_stays_one() -> None:
+def test_slowly_read_values_are_filled_between_readings_and_a_gap_stays_a_gap() -> None:
     second = 1_000_000
     points = [(at * second, float(at)) for at in (0, 5, 10, 40, 45)]
     level, rate = (fill_between_readings(points, second, forward=forward) for forward in (True, False))
@@ -224,12 +224,12 @@ def test_what_is_read_every_few_seconds_stands_between_its_readings_and_a_gap_st
     assert not [at for at, _ in level if 10 * second < at < 40 * second]
 
 
-def test_what_is_read_every_tick_is_charted_as_it_was_read() -> None:
+def test_values_read_every_tick_are_charted_as_read() -> None:
     points = [(at * 1_000_000, 1.0) for at in range(5)]
     assert fill_between_readings(points, 1_100_000, forward=True) == points
 
 
-def test_evidence_with_a_long_name_keeps_its_end_and_the_field_beside_the_chart() -> None:
+def test_evidence_with_a_long_name_keeps_its_end_and_the_field_next_to_the_chart() -> None:
     path = "/srv/postgresql/14/main/tablespaces/archive"
     one = finding("disk-filling", series=[f"mount:{path}.used_bytes", "slot:old_replica.retained_bytes"])
     frame, history = busy(one), build.busy_history()
@@ -242,13 +242,13 @@ def test_evidence_with_a_long_name_keeps_its_end_and_the_field_beside_the_chart(
 _SLOT = {"slot:old_replica.retained_bytes": 9e6}
 
 
-def test_what_only_follows_from_the_cause_is_not_told_as_a_cause_of_it() -> None:
+def test_an_effect_of_the_cause_is_not_listed_as_its_cause() -> None:
     one = finding(chain=["connections-filling", "reclaim-stall", "lock-blocker"])
     shown = text(scrolled_lines(all_evidence_lines(busy(one), one, build.busy_history(), 80, 22), 0, 22))
     assert "because: connections-filling ← reclaim-stall; also lock-blocker" in shown
 
 
-def test_on_a_small_screen_the_charts_come_before_the_many_numbers() -> None:
+def test_on_a_small_screen_the_charts_come_before_the_numbers() -> None:
     names = ["connections.waiting", "io.iowait_pct", "connections.used", "memory.cached_bytes", "io.psi_full_pct"]
     one = finding(series=names, evidence={f"number_{place}_bytes": place for place in range(60)})
     lines = scrolled_lines(all_evidence_lines(busy(one), one, build.busy_history(), 80, 20), 0, 20)
@@ -257,7 +257,7 @@ def test_on_a_small_screen_the_charts_come_before_the_many_numbers() -> None:
     assert "more lines" in shown
 
 
-def test_a_remark_stands_below_what_somebody_takes_care_of_and_above_what_is_silenced() -> None:
+def test_an_info_finding_is_below_acknowledged_and_above_silenced_findings() -> None:
     findings = [
         finding("remark", "info"),
         finding("known", "warning", state="acknowledged"),

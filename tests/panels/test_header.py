@@ -16,7 +16,7 @@ def line(frame: Frame, showing: HeaderState, width: int = 100) -> str:
     return line_text(header(frame, showing, width))
 
 
-def test_a_healthy_live_screen_names_server_moment_and_recording() -> None:
+def test_a_healthy_live_screen_shows_server_time_and_recording() -> None:
     frame = busy_frame()
     frame.own.stuck_lanes = 0
     assert line(frame, LIVE, 80).split() == (
@@ -41,26 +41,26 @@ def test_a_healthy_live_screen_names_server_moment_and_recording() -> None:
     )
 
 
-def test_the_age_of_the_data_is_shown_from_more_than_two_ticks_on() -> None:
+def test_the_age_of_the_data_is_shown_after_more_than_two_ticks() -> None:
     assert "old" not in line(busy_frame(), HeaderState("live", age_s=2.0))
     assert "data 5.0s old" in line(busy_frame(), HeaderState("live", age_s=5.0))
     assert "NOT LIVE" in line(busy_frame(), HeaderState("live", age_s=5.0))
     assert "old" not in line(busy_frame(), HeaderState("live", age_s=9.0, interval_s=5.0))
 
 
-def test_paused_says_how_far_behind_and_replay_which_moment_and_how_fast() -> None:
+def test_paused_shows_the_lag_and_replay_shows_time_and_speed() -> None:
     assert "PAUSED -00:42" in line(busy_frame(), HeaderState("paused", behind_s=42.0))
     assert "REPLAY 2026-11-20 14:57:29 ×4" in line(busy_frame(), HeaderState("replay", speed=4.0))
     assert "PAUSED" in line(busy_frame(), HeaderState("replay", speed=0.0))
 
 
-def test_a_pooler_between_is_named() -> None:
+def test_a_pooler_in_between_is_named() -> None:
     frame = busy_frame()
     frame.target.through = "PgBouncer 1.21.0 (transaction)"
     assert "via PgBouncer 1.21.0 (transaction)" in line(frame, LIVE, 120)
 
 
-def test_a_server_that_is_not_proven_to_be_here_is_sql_only() -> None:
+def test_a_server_not_proven_to_be_local_is_sql_only() -> None:
     frame = busy_frame()
     assert "SQL only" not in line(frame, LIVE)
     for place in (False, None):
@@ -68,13 +68,13 @@ def test_a_server_that_is_not_proven_to_be_here_is_sql_only() -> None:
         assert "SQL only" in line(frame, LIVE)
 
 
-def test_a_connection_that_is_kept_and_answers_nothing_is_told() -> None:
+def test_an_open_connection_without_answers_is_reported() -> None:
     frame = busy_frame()
     frame.connections.status, frame.connections.age_s = "timeout", 13.0
     assert "NO ANSWER for 13s" in line(frame, LIVE, 80)
 
 
-def test_stuck_lanes_and_drops_are_words_with_their_number() -> None:
+def test_stuck_lanes_and_drops_are_shown_as_words_with_their_number() -> None:
     frame = busy_frame()
     frame.own.stuck_lanes, frame.own.dropped = 2, 17
     text = line(frame, LIVE)
@@ -82,7 +82,7 @@ def test_stuck_lanes_and_drops_are_words_with_their_number() -> None:
     assert "17 dropped" in text
 
 
-def test_a_narrow_screen_loses_the_uptime_before_a_warning() -> None:
+def test_a_narrow_screen_drops_the_uptime_before_a_warning() -> None:
     frame = busy_frame()
     frame.target.state = "blind"
     text = line(frame, HeaderState("live", recording_s=761.0, age_s=7.0), 60)
@@ -91,7 +91,7 @@ def test_a_narrow_screen_loses_the_uptime_before_a_warning() -> None:
     assert "up 12d4h" not in text
 
 
-def test_a_recording_that_fails_outlasts_the_clock_on_a_narrow_screen() -> None:
+def test_a_failed_recording_stays_longer_than_the_clock_on_a_narrow_screen() -> None:
     frame = busy_frame()
     frame.own.recording = "failed"
     text = line(frame, LIVE, 40)
@@ -109,17 +109,17 @@ def test_text_output_carries_the_date() -> None:
     assert "2026-11-20 14:57:29" in line(busy_frame(), HeaderState())
 
 
-def test_the_operators_own_name_of_a_target_stands_beside_the_clusters() -> None:
+def test_the_configured_name_of_a_target_is_next_to_the_cluster_name() -> None:
     frame = busy_frame()
     assert line(frame, HeaderState("live", target_label="shop")).startswith("db2 primary · shop · PG 15.18")
     assert "db2 primary · PG 15.18" in line(frame, HeaderState("live", target_label="db2"))
 
 
-def test_a_server_never_reached_goes_by_the_operators_name() -> None:
+def test_a_server_never_reached_is_shown_by_its_configured_name() -> None:
     assert line(empty_frame(), HeaderState("live", target_label="shop")).startswith("shop")
 
 
-def test_the_host_stands_beside_the_server_and_is_not_what_is_cut_where_a_run_waits() -> None:
+def test_the_host_is_next_to_the_server_and_is_not_cut_when_a_run_waits() -> None:
     frame = busy_frame()
     frame.target.name, frame.target.host = "practice", "db2"
     showing = HeaderState(
@@ -133,7 +133,7 @@ def test_the_host_stands_beside_the_server_and_is_not_what_is_cut_where_a_run_wa
     assert line(frame, showing, 120).startswith("db2 primary · shop:37229")
 
 
-def test_two_servers_of_one_host_are_told_apart_by_their_ports() -> None:
+def test_two_servers_of_one_host_are_distinguished_by_their_ports() -> None:
     frame = busy_frame()
     frame.target.name = frame.target.host = "vm"
     frame.target.port = 5433

@@ -40,18 +40,18 @@ def told(detail: Detail, width: int) -> str:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_job_in_full_reads_as_in_its_golden_text(width: int) -> None:
+def test_the_job_page_matches_its_golden_text(width: int) -> None:
     assert_golden(f"job_page_{width}", page(dump_row(), width))
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_the_history_reads_as_in_its_golden_text(width: int) -> None:
+def test_the_history_matches_its_golden_text(width: int) -> None:
     assert_golden(f"job_history_{width}", told(history_detail(PAST, WINDOWS, width), width))
     assert_golden(f"job_runs_{width}", told(job_runs_detail(PAST.jobs[3], WINDOWS, width), width))
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
-def test_hostile_names_are_shown_harmless_and_move_no_column(width: int) -> None:
+def test_hostile_names_are_sanitized_and_move_no_column(width: int) -> None:
     row = dump_row(names=HOSTILE[:4])
     lines = job_page(frame_of(row), row, width)
     shown = [line_text(one) for one in lines if "table data" in line_text(one) or "▇" in line_text(one)]
@@ -61,14 +61,14 @@ def test_hostile_names_are_shown_harmless_and_move_no_column(width: int) -> None
     assert len(running) == 4 or width < 60
 
 
-def test_ten_thousand_tables_make_no_longer_page_and_those_running_stand_first() -> None:
+def test_ten_thousand_tables_do_not_lengthen_the_page_and_running_ones_come_first() -> None:
     text = page(dump_row(10_000), 80)
     assert "8000 of 10000, 4▶" in text and "… and 1983 more" in text
     assert len(text.splitlines()) < 120
     assert text.index("running") < text.index("waiting, largest first") < text.index("done, last first")
 
 
-def test_errors_and_a_disk_that_will_not_do_stand_first_and_in_the_overview() -> None:
+def test_errors_and_a_disk_too_small_come_first_also_in_the_overview() -> None:
     row = structs.replace(dump_row(), fits=False, need_bytes=90e9, late_s=600.0)
     first = page(row, 80).splitlines()[:6]
     assert "! 1 error so far" in first[0] and "will be full before it ends" in first[1]
@@ -77,7 +77,7 @@ def test_errors_and_a_disk_that_will_not_do_stand_first_and_in_the_overview() ->
     assert "1 error, not enough disk" in line_text(line) and line_width(line) <= 80
 
 
-def test_what_is_not_known_is_said_and_never_a_number() -> None:
+def test_unknown_values_are_reported_and_never_a_number() -> None:
     row = ProgressRow(
         kind="pg_restore", pid=7, process=9, scope="whole", mount="/data", unknown=["its archive: denied"]
     )
@@ -86,7 +86,7 @@ def test_what_is_not_known_is_said_and_never_a_number() -> None:
     assert "its archive: denied" in text and "0%" not in text
 
 
-def test_a_share_of_a_phase_is_never_told_as_one_of_all() -> None:
+def test_progress_of_a_phase_is_never_shown_as_progress_of_the_whole() -> None:
     row = ProgressRow(kind="create_index", pid=7, object="i", phase="loading tuples", pct=41.0, grade="measured",
                       elapsed_s=60.0, eta_s=90.0)  # fmt: skip
     text = page(row, 80)
@@ -98,7 +98,7 @@ def test_a_share_of_a_phase_is_never_told_as_one_of_all() -> None:
         assert line_width(line) <= width
 
 
-def test_a_row_is_found_again_when_its_process_becomes_known() -> None:
+def test_a_row_keeps_its_identity_when_its_process_becomes_known() -> None:
     young = ProgressRow(kind="pg_dump", pid=8001, started="2026-11-20T14:10:03Z")
     found = find_row(frame_of(dump_row()), row_key(young), 8002)
     assert found is not None and found.process == 812
@@ -106,7 +106,7 @@ def test_a_row_is_found_again_when_its_process_becomes_known() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_a_row_holds_its_page_is_harmless_and_fits(seed: int) -> None:
+def test_whatever_a_row_contains_its_page_is_sanitized_and_fits(seed: int) -> None:
     frame = anything(seed)
     for row in frame.progress.operations:
         for width in (20, 40, 80, 200):

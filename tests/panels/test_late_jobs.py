@@ -40,19 +40,19 @@ def frame() -> Frame:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_overview_says_how_late_a_job_is(width: int) -> None:
+def test_the_overview_shows_how_late_a_job_is(width: int) -> None:
     assert_golden(f"progress_late_{width}", text_of(progress.compact(frame(), width, 3, ChartHistory())))
 
 
-def test_the_panel_in_full_says_how_late_a_job_is() -> None:
+def test_the_full_panel_shows_how_late_a_job_is() -> None:
     assert_golden("show_progress_late", show_text(frame(), ["progress"], 120, ChartHistory()))
 
 
-def test_how_late_it_is_stays_where_there_is_little_room() -> None:
+def test_the_delay_stays_visible_in_little_space() -> None:
     (line,) = progress.compact(frame(), 60, 1, ChartHistory())
     assert "overdue 40m" in line_text(line) and line_width(line) <= 60
 
 
-def test_a_job_a_little_over_its_usual_duration_is_not_called_late() -> None:
+def test_a_job_slightly_over_its_typical_duration_is_not_late() -> None:
     line = progress.compact(frame(), 100, 2, ChartHistory())[1]
     assert "typical 9m40s" in line_text(line) and "late" not in line_text(line)

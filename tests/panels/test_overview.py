@@ -20,11 +20,11 @@ def body(frame: Frame, width: int, height: int, history: ChartHistory | None = N
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 22), (80, 48), (120, 36), (120, 22), (160, 46), (60, 18), (40, 10)])
-def test_a_server_in_trouble_reads_as_in_the_golden_text(width: int, height: int) -> None:
+def test_a_server_in_trouble_matches_the_golden_text(width: int, height: int) -> None:
     assert_golden(f"overview_{width}x{height}", body(busy_frame(), width, height))
 
 
-def test_ascii_draws_the_same_picture_without_any_other_sign() -> None:
+def test_ascii_draws_the_same_frame_without_any_other_character() -> None:
     text = body(busy_frame(), 120, 36, ascii=True)
     assert text.isascii()
     assert_golden("overview_120x36_ascii", text)
@@ -55,32 +55,32 @@ def blind_frame() -> Frame:
     return frame
 
 
-def test_a_server_that_does_not_answer_is_told_on_top_and_once() -> None:
+def test_an_unresponsive_server_is_reported_once_and_at_the_top() -> None:
     frame = busy_frame()
     frame.sessions.status, frame.target.note = "timeout", "the server has not answered for 6 s"
     assert text_of(overview(frame, ChartHistory(), 80, 22)).startswith(" ! the server has not answered for 6 s\n")
 
 
-def test_a_stopped_postmaster_is_told_though_its_sessions_go_on() -> None:
+def test_a_stopped_postmaster_is_reported_although_its_sessions_continue() -> None:
     frame = busy_frame()
     frame.target.postmaster_stopped = True
     assert text_of(overview(frame, ChartHistory(), 80, 22)).startswith(" ! the postmaster is stopped")
 
 
-def test_what_cannot_be_read_is_told_in_sentences_where_its_numbers_would_be() -> None:
+def test_unreadable_values_are_reported_in_place_of_their_numbers() -> None:
     text = body(blind_frame(), 80, 22, ChartHistory())
     assert_golden("overview_80x22_blind", text)
     assert "GRANT" in text
     assert "timeout, 12s old" in text
 
 
-def test_no_connection_and_a_failed_recording_stand_above_everything() -> None:
+def test_no_connection_and_a_failed_recording_are_shown_above_everything() -> None:
     lines = [line_text(one) for one in overview(blind_frame(), ChartHistory(), 80, 22)]
     assert lines[0] == " ! no slot is free: the console takes one as soon as it can"
     assert lines[1] == " ! the disk of the session is full"
 
 
-def test_without_findings_the_latest_events_stand_in_their_place() -> None:
+def test_without_findings_the_latest_events_are_shown_in_their_place() -> None:
     frame = busy_frame()
     frame.findings = []
     text = body(frame, 80, 22)
@@ -89,7 +89,7 @@ def test_without_findings_the_latest_events_stand_in_their_place() -> None:
     assert "pages are slow" in text
 
 
-def test_heartbeats_are_not_news() -> None:
+def test_heartbeats_are_not_shown_as_events() -> None:
     frame = busy_frame()
     frame.events.rows = [EventRow(at="2026-11-20T14:57:00Z", kind="heartbeat", tag="T", text="alive", seq=9)]
     assert "alive" not in body(frame, 80, 22)
@@ -101,7 +101,7 @@ def test_a_stale_panel_shows_its_age_in_its_title() -> None:
     assert "─ Memory 12s old ─" in body(frame, 80, 22)
 
 
-def test_the_ten_minutes_show_the_cache_falling_while_memory_gets_free_and_connections_climb() -> None:
+def test_ten_minutes_show_the_falling_cache_the_rising_free_memory_and_connections() -> None:
     lines = body(busy_frame(), 160, 46).splitlines()
     rows = {name: [one for one in lines if f" {name} " in one] for name in ("cached", "free")}
     assert rows["cached"] and rows["free"]
@@ -111,7 +111,7 @@ def test_the_ten_minutes_show_the_cache_falling_while_memory_gets_free_and_conne
     assert top_of_free.startswith("   ") and top_of_free.rstrip()[-1] == "▇"
 
 
-def test_marks_stand_over_the_minute_they_were_made_in() -> None:
+def test_marks_are_above_the_minute_they_were_made_in() -> None:
     lines = body(busy_frame(), 120, 36).splitlines()
     signs = next(one for one in lines if one.startswith("  events "))
     clock = lines[lines.index(signs) + 1]
@@ -119,18 +119,18 @@ def test_marks_stand_over_the_minute_they_were_made_in() -> None:
     assert clock.index("14:55") < signs.index("m") < clock.index("14:56")
 
 
-def test_locks_and_long_work_are_not_given_up_for_charts() -> None:
+def test_locks_and_long_work_are_not_dropped_for_charts() -> None:
     text = body(busy_frame(), 120, 22)
     assert "← 8001 pg_dump" in text
     assert "68% est" in text
 
 
 @pytest.mark.parametrize(("width", "height"), [(0, 10), (10, 0), (1, 1), (3, 2)])
-def test_a_terminal_of_almost_no_size_breaks_nothing(width: int, height: int) -> None:
+def test_a_very_small_terminal_breaks_nothing(width: int, height: int) -> None:
     assert len(overview(busy_frame(), busy_history(), width, height)) <= height
 
 
-def test_at_160_by_50_who_blocks_is_told_before_sessions_get_room() -> None:
+def test_at_160_by_50_blockers_are_shown_before_sessions_get_space() -> None:
     frame = busy_frame()
     frame.sessions.rows = frame.sessions.rows * 40
     text = body(frame, 160, 46)
@@ -140,11 +140,11 @@ def test_at_160_by_50_who_blocks_is_told_before_sessions_get_room() -> None:
 
 
 @pytest.mark.parametrize("height", [22, 24, 26])
-def test_a_little_more_room_does_not_hide_the_root_blocker_behind_sessions(height: int) -> None:
+def test_slightly_more_space_does_not_hide_the_root_blocker_behind_sessions(height: int) -> None:
     assert "8001 pg_dump active, holds AccessShareLock" in body(busy_frame(), 100, height)
 
 
-def test_an_empty_panel_keeps_only_its_title_where_another_one_is_cut() -> None:
+def test_an_empty_panel_keeps_only_its_title_when_another_one_is_cut() -> None:
     frame = busy_frame()
     frame.locks = Locks(waiting=0, age_s=0.1)
     frame.progress = Progress(age_s=0.1)

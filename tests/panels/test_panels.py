@@ -43,14 +43,14 @@ def test_every_panel_of_the_contract_has_its_key() -> None:
 
 
 @pytest.mark.parametrize("name", list(PANELS))
-def test_a_panel_nothing_is_known_of_has_no_number(name: str) -> None:
+def test_a_panel_without_data_has_no_number(name: str) -> None:
     if name != "own":
         assert not any(sign.isdigit() for text in compact(name, empty_frame()) for sign in text)
         assert compact(name, empty_frame())
 
 
 @pytest.mark.parametrize("name", list(PANELS))
-def test_rows_are_told_apart_and_one_column_grows(name: str) -> None:
+def test_rows_are_distinguished_and_one_column_grows(name: str) -> None:
     for one in PANELS[name].detail(busy_frame(), 120, busy_history()).tables:
         keys = [row.key for row in one.rows]
         assert len(set(keys)) == len(keys)
@@ -66,7 +66,7 @@ def test_a_device_with_no_completions_has_no_await() -> None:
     assert "– " in compact("io", frame)[1] + " "
 
 
-def test_a_device_seen_once_has_unknown_rates_and_an_unknown_await() -> None:
+def test_a_device_read_once_has_unknown_rates_and_an_unknown_await() -> None:
     frame = busy_frame()
     frame.io.devices = [Device(name="sdb")]
     devices = table("io", frame, "devices")
@@ -74,42 +74,42 @@ def test_a_device_seen_once_has_unknown_rates_and_an_unknown_await() -> None:
     assert texts(devices.rows[0], devices)["reads"] == "?"
 
 
-def test_where_checksums_are_off_no_failures_are_claimed() -> None:
+def test_with_checksums_off_no_failures_are_shown() -> None:
     frame = Frame(safety=Safety(data_checksums="off", xid_age=5))
     assert "failures not counted" in compact("safety", frame)[0]
     assert "failures 0" not in compact("safety", frame)[0]
 
 
-def test_past_the_warning_the_time_to_the_stop_is_what_counts() -> None:
+def test_past_the_warning_the_time_to_the_stop_is_shown() -> None:
     frame = Frame(safety=Safety(data_checksums="on", xid_age=5, xid_pct=99.0, warn_in_s=0.0, stop_in_s=7200.0))
     assert "stop in 2h00" in compact("safety", frame)[1]
 
 
-def test_an_estimate_is_called_one_and_an_unknown_share_shows_time_and_wait_instead() -> None:
+def test_an_estimate_is_marked_and_unknown_progress_shows_time_and_wait_instead() -> None:
     lines = compact("progress", busy_frame())
     assert "68% est" in lines[0]
     assert "41% measured" in lines[1]
     assert "progress ?" in lines[2] and "for 42s, Lock:relation" in lines[2]
 
 
-def test_work_that_nobody_can_measure_draws_no_bar() -> None:
+def test_work_without_measurable_progress_draws_no_bar() -> None:
     frame = Frame(progress=Progress(operations=[ProgressRow(kind="vacuum", pid=4, elapsed_s=61.0)], age_s=0.1))
     assert "▇" not in compact("progress", frame)[0]
     assert "▁" not in compact("progress", frame)[0]
 
 
-def test_no_long_work_is_said_only_when_it_was_looked_for() -> None:
+def test_no_long_work_is_shown_only_if_it_was_read() -> None:
     assert "no dump" in compact("progress", Frame(progress=Progress(age_s=0.2)))[0]
     assert "no dump" not in compact("progress", Frame())[0]
 
 
-def test_the_longest_wait_is_named_with_the_root_that_causes_it() -> None:
+def test_the_longest_wait_is_shown_with_its_root_blocker() -> None:
     assert compact("locks", busy_frame())[0] == (
         "3 waiting, 42s: 8123 app alter table orders add column note text ← 8001 pg_dump"
     )
 
 
-def test_a_blocker_without_a_session_is_called_a_prepared_transaction() -> None:
+def test_a_blocker_without_a_session_is_shown_as_a_prepared_transaction() -> None:
     root = LockNode(pid=0, waiters=[LockNode(pid=7, wait_s=3.0)], behind=1)
     frame = Frame(locks=Locks(waiting=1, longest_wait_s=3.0, trees=[root]))
     assert "← prepared transaction" in compact("locks", frame)[0]
@@ -122,7 +122,7 @@ def test_a_session_behind_two_blockers_is_two_rows() -> None:
     assert len(keys) == len(set(keys)) == 4
 
 
-def test_a_chain_of_waits_deeper_than_the_stack_is_walked() -> None:
+def test_a_wait_chain_deeper_than_the_stack_is_traversed() -> None:
     node = LockNode(pid=5000)
     for pid in range(4999, 0, -1):
         node = LockNode(pid=pid, waiters=[node])
@@ -139,26 +139,26 @@ def test_branches_end_at_the_last_waiter() -> None:
     ]
 
 
-def test_a_lost_slot_comes_before_one_that_keeps_more() -> None:
+def test_a_lost_slot_comes_before_one_that_retains_more() -> None:
     slots = [SlotRow(name="big", kind="physical", active=True, retained_bytes=1 << 40, wal_status="extended"),
              SlotRow(name="gone", kind="logical", wal_status="lost")]  # fmt: skip
     frame = Frame(replication=Replication(role="primary", slots=slots))
     assert compact("replication", frame)[1].startswith("slot gone")
 
 
-def test_a_failure_archiving_has_got_over_is_not_an_alarm() -> None:
+def test_a_failure_archiving_has_recovered_from_is_not_an_alarm() -> None:
     frame = busy_frame()
     assert "archiving fails" not in " ".join(compact("replication", frame))
     frame.replication.last_failed_age_s = 3.0
     assert "archiving fails" in " ".join(compact("replication", frame))
 
 
-def test_a_standby_that_pauses_replay_says_so_first() -> None:
+def test_a_standby_with_paused_replay_says_so_first() -> None:
     frame = Frame(replication=Replication(role="standby", replay_paused=True, receiver_status="streaming", lag_s=1.0))
     assert compact("replication", frame)[0].startswith("replay paused")
 
 
-def test_a_base_backup_is_not_counted_as_a_standby_nor_given_a_lag() -> None:
+def test_a_base_backup_is_not_counted_as_a_standby_and_has_no_lag() -> None:
     rows = [StandbyRow(application="pg_basebackup", state="backup"), StandbyRow(application="db3", state="streaming",
             lag_bytes=1 << 20, lag_s=0.2)]  # fmt: skip
     frame = Frame(replication=Replication(role="primary", standbys=rows, lag_bytes=1 << 20, lag_s=0.2))
@@ -169,11 +169,11 @@ def test_a_base_backup_is_not_counted_as_a_standby_nor_given_a_lag() -> None:
     assert [texts(standbys.rows[0], standbys)[name] for name in ("lag", "sent", "flush")] == ["–", "–", "–"]
 
 
-def test_a_file_system_that_does_not_answer_comes_first_with_its_reason() -> None:
+def test_an_unresponsive_file_system_comes_first_with_its_reason() -> None:
     assert compact("disks", busy_frame())[0].startswith("/srv/backup timeout: statvfs did not answer")
 
 
-def test_the_mount_that_fills_first_comes_before_fuller_ones() -> None:
+def test_the_mount_that_fills_up_first_comes_before_fuller_ones() -> None:
     frame = Frame()
     frame.disks.mounts = [
         MountRow(path="/a", used_pct=90.0, available_bytes=1 << 30),
@@ -183,7 +183,7 @@ def test_the_mount_that_fills_first_comes_before_fuller_ones() -> None:
     assert "full 30m" in compact("disks", frame)[0]
 
 
-def test_sessions_at_work_come_before_idle_ones_and_blocked_ones_before_all() -> None:
+def test_blocked_sessions_come_before_active_ones_and_those_before_idle_ones() -> None:
     rows = [
         SessionRow(pid=1, state=None, backend_type="checkpointer"),
         SessionRow(pid=2, state="idle", state_age_s=9000.0),
@@ -195,7 +195,7 @@ def test_sessions_at_work_come_before_idle_ones_and_blocked_ones_before_all() ->
     assert [row.pid for row in sorted(rows, key=session_order)] == [6, 5, 4, 3, 2, 1]
 
 
-def test_a_session_keeps_its_identity_when_its_pid_comes_again() -> None:
+def test_a_session_keeps_its_identity_when_its_pid_is_reused() -> None:
     frame = Frame(
         sessions=Sessions(
             rows=[
@@ -208,7 +208,7 @@ def test_a_session_keeps_its_identity_when_its_pid_comes_again() -> None:
     assert first.key != second.key
 
 
-def test_the_detail_of_a_session_has_its_query_to_the_end() -> None:
+def test_the_detail_of_a_session_shows_its_query_to_the_end() -> None:
     frame = busy_frame()
     tail = "the end"
     frame.sessions.rows = [SessionRow(pid=9, state="active", query="select " + "x, " * 2000 + tail)]
@@ -224,14 +224,14 @@ def test_cpu_that_cannot_be_read_is_unknown_and_not_zero() -> None:
     assert (shown["cpu"], shown["read"], shown["rss"]) == ("?", "?", "?")
 
 
-def test_sessions_hidden_from_this_role_are_counted_with_the_grant_that_helps() -> None:
+def test_sessions_hidden_from_this_role_are_counted_with_the_required_grant() -> None:
     frame = busy_frame()
     frame.sessions.hidden = 12
     head = " ".join(line_text(one) for one in PANELS["sessions"].detail(frame, 120, ChartHistory()).head)
     assert "12 sessions hide" in head and "GRANT pg_monitor" in head
 
 
-def test_a_note_on_a_panel_that_is_well_stands_in_its_full_screen() -> None:
+def test_a_note_on_a_healthy_panel_is_in_its_full_screen() -> None:
     frame = busy_frame()
     frame.connections.note = "limits of roles could not be read"
     head = [line_text(one) for one in PANELS["connections"].detail(frame, 120, ChartHistory()).head]
@@ -245,7 +245,7 @@ def test_a_query_of_many_lines_is_one_line_in_a_table() -> None:
     assert compact("sessions", frame)[1].endswith("select * from t")
 
 
-def test_the_console_does_not_list_itself_among_the_sessions_at_work() -> None:
+def test_the_console_does_not_list_itself_among_the_active_sessions() -> None:
     own = SessionRow(pid=9, state="active", application="dba-console", query="select 1")
     frame = Frame(sessions=Sessions(rows=[own]))
     assert "no session runs a query" in compact("sessions", frame)[0]
@@ -258,7 +258,7 @@ def test_a_host_without_swap_has_no_swap_rates() -> None:
     assert compact("memory", frame)[5] == "no swap"
 
 
-def test_the_trend_of_stalls_stands_beside_its_label_however_short_it_is() -> None:
+def test_the_stall_trend_is_next_to_its_label_however_short_it_is() -> None:
     history = ChartHistory()
     for second in range(20, -1, -1):
         history.add(busy_frame().at_us - second * 1_000_000, {"io.psi_full_pct": 3.0})
@@ -266,7 +266,7 @@ def test_the_trend_of_stalls_stands_beside_its_label_however_short_it_is() -> No
     assert "full ▃" in line or "full ▂" in line
 
 
-def test_where_the_reserve_is_not_known_the_count_stands_beside_the_limit() -> None:
+def test_with_an_unknown_reserve_the_count_is_next_to_the_limit() -> None:
     frame = empty_frame()
     frame.connections = Connections(used=57, max=60, source="process_titles")
     assert compact("connections", frame, 38, 1)[0] == "57 of 60 max_connections"
@@ -279,11 +279,11 @@ def test_a_server_without_a_free_slot_is_full_and_not_full_soon() -> None:
 
 
 @pytest.mark.parametrize("width", [78, 45, 38])
-def test_how_many_wait_is_said_in_words_at_every_width(width: int) -> None:
+def test_the_number_of_waiting_sessions_is_in_words_at_every_width(width: int) -> None:
     assert "waiting 3" in compact("connections", busy_frame(), width)[1]
 
 
-def test_a_date_told_from_two_minutes_of_growth_is_shown_without_alarm() -> None:
+def test_a_fill_time_from_two_minutes_of_growth_is_shown_without_alarm() -> None:
     def style(**fields: Any) -> str:
         row = MountRow(path="/data", used_pct=17.0, available_bytes=1 << 30, **fields)
         frame = Frame()
@@ -296,14 +296,14 @@ def test_a_date_told_from_two_minutes_of_growth_is_shown_without_alarm() -> None
     assert style(full_in_s=6000.0, watched_s=300.0) == ""
 
 
-def test_a_file_system_nearly_full_alarms_from_the_first_trend_on() -> None:
+def test_a_nearly_full_file_system_alarms_from_the_first_trend_on() -> None:
     frame = Frame()
     frame.disks.mounts = [MountRow(path="/data", used_pct=81.0, available_bytes=1, full_in_s=3000.0, watched_s=60.0)]
     (line,) = PANELS["disks"].compact(frame, 78, 1, ChartHistory())
     assert line[-1].style == "crit"
 
 
-def test_a_file_system_is_named_by_its_path_first() -> None:
+def test_a_file_system_is_shown_with_its_path_first() -> None:
     frame = Frame()
     frame.disks.mounts = [
         MountRow(path="/", holds=["data", "log", "session", "wal"], used_pct=17.0, available_bytes=1 << 30),
@@ -314,7 +314,7 @@ def test_a_file_system_is_named_by_its_path_first() -> None:
     assert lines[1].startswith("/var/lib/postgresql ")
 
 
-def test_what_pg_stat_io_cannot_know_of_a_row_is_a_dash_and_idle_rows_stand_last() -> None:
+def test_values_pg_stat_io_does_not_have_are_a_dash_and_idle_rows_are_last() -> None:
     frame = busy_frame()
     idle = {"backend_type": "checkpointer", "object": "wal", "context": "normal", "reads_per_s": None,
             "read_await_ms": None, "writes_per_s": 0.0, "write_await_ms": None}  # fmt: skip
@@ -328,7 +328,7 @@ def test_what_pg_stat_io_cannot_know_of_a_row_is_a_dash_and_idle_rows_stand_last
     assert cells[0]["reads_per_s"] == "–"
 
 
-def test_a_command_is_spelled_alike_in_overview_and_table() -> None:
+def test_a_command_is_spelled_the_same_in_overview_and_table() -> None:
     operations = table("progress", busy_frame(), "operations")
     assert [row.cells[0].text for row in operations.rows] == [
         "pg_dump -Fd -j4 appdb", "create index orders_pkey", "alter table orders add column note text",
@@ -341,7 +341,7 @@ def test_a_base_backup_has_no_database_and_an_unknown_one_is_unknown() -> None:
     assert [texts(row, operations)["database"] for row in operations.rows] == ["–", "?"]
 
 
-def test_a_blocker_whose_waiters_stand_under_another_says_whom_it_blocks() -> None:
+def test_a_blocker_whose_waiters_are_listed_under_another_shows_the_sessions_it_blocks() -> None:
     first = LockNode(pid=1, behind=1, waiters=[LockNode(pid=7, wait_s=3.0, also_blocked_by=[2])])
     second = LockNode(pid=2, state="idle in transaction")
     frame = Frame(locks=Locks(waiting=1, longest_wait_s=3.0, trees=[first, second]))
@@ -353,7 +353,7 @@ def test_a_blocker_whose_waiters_stand_under_another_says_whom_it_blocks() -> No
     assert texts(shown.rows[-1], shown)["state"] == "idle in txn"
 
 
-def test_the_application_of_a_blocker_stands_in_the_table_at_120_columns() -> None:
+def test_the_application_of_a_blocker_is_in_the_table_at_120_columns() -> None:
     shown = move_spare_columns_last(table("locks", busy_frame(), "locks"), 120)
     assert [column.id for column in shown.columns][-4:] == ["user", "database", "xact", "behind"]
 
@@ -365,7 +365,7 @@ def test_at_160_columns_a_third_of_the_line_is_left_for_the_query() -> None:
     assert before + 160 // 3 <= 160
 
 
-def test_sessions_at_work_are_counted_as_the_connections_panel_counts_them() -> None:
+def test_active_sessions_are_counted_as_in_the_connections_panel() -> None:
     rows = [SessionRow(pid=1, backend_type="client backend", state="active", query_age_s=90.0),
             SessionRow(pid=2, backend_type="parallel worker", state="active", query_age_s=90.0),
             SessionRow(pid=3, backend_type="walsender", state="active", query_age_s=9000.0)]  # fmt: skip
@@ -378,7 +378,7 @@ def test_sessions_at_work_are_counted_as_the_connections_panel_counts_them() -> 
     assert ages == {1: "warn", 2: "", 3: ""}
 
 
-def test_a_tag_that_all_events_share_takes_no_column() -> None:
+def test_a_tag_shared_by_all_events_takes_no_column() -> None:
     frame = busy_frame()
     for tags, shown in ((("A", "A"), False), (("A", "B"), True)):
         frame.events.rows = [EventRow(at="2026-11-20T14:57:00Z", kind="note", tag=tag, text="x", seq=n)

@@ -52,7 +52,7 @@ def test_no_panel_takes_more_lines_than_it_was_given(seed: int, width: int, heig
 
 
 @given(seed=SEEDS, width=st.integers(20, 210))
-def test_every_row_of_every_table_has_a_harmless_cell_for_each_column(seed: int, width: int) -> None:
+def test_every_row_of_every_table_has_a_sanitized_cell_for_each_column(seed: int, width: int) -> None:
     frame = anything(seed)
     for kind in PANELS.values():
         detail = kind.detail(frame, width, any_history(seed, frame.at_us))
@@ -82,7 +82,7 @@ def test_text_of_all_panels_keeps_to_the_width(seed: int, width: int) -> None:
 
 
 @given(seed=SEEDS)
-def test_json_is_one_line_that_any_reader_takes(seed: int) -> None:
+def test_json_is_one_line_that_any_parser_accepts(seed: int) -> None:
     data = show_json(anything(seed))
     assert b"\n" not in data
     assert set(json.loads(data)) == {"at", "seq", "target", "panels", "findings", "self"}

@@ -12,7 +12,7 @@ def shown(frame: Frame) -> str:
     return "\n".join(line_text(line) for line in PANELS["safety"].compact(frame, 78, 6, ChartHistory()))
 
 
-def test_a_rate_of_ids_that_is_not_of_now_says_how_old_it_is() -> None:
+def test_an_xid_rate_that_is_not_current_shows_its_age() -> None:
     frame = Frame(safety=Safety(status="ok", xid_age=5, xids_per_s=67.9, age_s=18.0))
     assert "xids used 68/s (18s old)" in shown(frame)
     frame.safety.age_s = 1.0

@@ -14,7 +14,7 @@ HIDDEN = StandbyRow(application="replica")
 """Of a role that may not see who it is."""
 
 
-def test_a_standby_s_lag_stands_before_the_name_of_where_it_streams_from() -> None:
+def test_the_lag_of_a_standby_comes_before_the_name_of_its_upstream() -> None:
     frame = busy_frame()
     panel = frame.replication
     panel.role, panel.receiver_status, panel.receiver_host = "standby", "streaming", "a-primary-with-a-long-name"
@@ -33,20 +33,20 @@ def test_a_delayed_standby_names_the_setting_and_is_late_only_beyond_it() -> Non
     assert not {"warn", "crit"} & {span.style for span in lag}
 
 
-def test_a_receiver_this_role_may_not_see_is_not_called_none() -> None:
+def test_a_receiver_hidden_from_this_role_is_not_shown_as_missing() -> None:
     frame = busy_frame()
     panel = frame.replication
     panel.role, panel.receiver_status, panel.receiver_host, panel.receiver_pid = "standby", None, None, 7
     assert "receiver ?" in line_text(PANELS["replication"].compact(frame, 80, 3, ChartHistory())[0])
 
 
-def test_a_standby_by_a_socket_is_local_and_one_that_may_not_be_seen_unknown() -> None:
+def test_a_standby_over_a_socket_is_local_and_a_hidden_one_is_unknown() -> None:
     by_socket = StandbyRow(application="replica", state="streaming")
     told = [[cell.text for cell in standby_table([row]).rows[0].cells][1] for row in (by_socket, HIDDEN)]
     assert told == ["[local]", "?"]
 
 
-def test_what_has_neither_state_nor_query_tells_none_and_what_is_hidden_says_so() -> None:
+def test_a_session_without_state_or_query_shows_none_and_a_hidden_one_says_so() -> None:
     def detail(row: SessionRow) -> str:
         return "\n".join(line_text(one) for one in session_table([row]).rows[0].detail)
 

@@ -15,7 +15,7 @@ from tests.panels.golden import assert_golden
 
 
 @pytest.mark.parametrize("name", list(PANELS))
-def test_a_panel_in_full_reads_as_in_its_golden_text(name: str) -> None:
+def test_a_full_panel_matches_its_golden_text(name: str) -> None:
     frame = busy_frame()
     frame.sessions.rows = frame.sessions.rows[190:]
     assert_golden(f"show_{name}", show_text(frame, [name], 120, busy_history()))
@@ -27,14 +27,14 @@ def test_without_names_the_overview_follows_the_header() -> None:
     assert lines[1].startswith("─ Connections ")
 
 
-def test_a_name_that_is_no_panel_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_panel_name_is_refused_with_the_existing_names() -> None:
     with pytest.raises(UsageError) as caught:
         show_text(busy_frame(), ["conections"], 80)
     assert "conections" in caught.value.message
     assert caught.value.hint is not None and "connections" in caught.value.hint
 
 
-def test_columns_that_are_blank_in_every_row_are_left_out_of_text() -> None:
+def test_text_leaves_out_columns_that_are_blank_in_every_row() -> None:
     frame = busy_frame()
     for row in frame.connections.by_user:
         row.limit = None
@@ -54,13 +54,13 @@ def test_json_has_the_shape_of_the_contract() -> None:
     assert tick["panels"]["locks"]["trees"][0]["waiters"][0]["pid"] == 8123
 
 
-def test_json_writes_what_is_not_known_as_null() -> None:
+def test_json_writes_unknown_values_as_null() -> None:
     tick = json.loads(show_json(empty_frame()))
     assert tick["panels"]["connections"]["used"] is None
     assert tick["panels"]["io"]["iowait_pct"] is None
 
 
-def test_json_has_no_number_that_is_none() -> None:
+def test_json_contains_no_nan_or_infinity() -> None:
     frame = Frame(at_us=NOW_US)
     frame.io.iowait_pct, frame.io.read_bytes_per_s = float("nan"), float("inf")
     tick = json.loads(show_json(frame))

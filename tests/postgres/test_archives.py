@@ -113,7 +113,7 @@ def heard(plan: DumpPlan | None, program: str, jobs: int, text: str, code: int) 
     return ledger
 
 
-def test_every_format_lists_what_pg_restore_lists(made: list[Made]) -> None:
+def test_every_format_lists_the_same_entries_as_pg_restore(made: list[Made]) -> None:
     assert made
     for one in made:
         for form, named in (("d", "directory"), ("c", "custom"), ("t", "tar"), ("piped", "custom")):
@@ -124,7 +124,7 @@ def test_every_format_lists_what_pg_restore_lists(made: list[Made]) -> None:
             assert (plan.format, plan.database, plan.dump_version) == (named, "archived", one.client.version)
 
 
-def test_data_weighs_what_it_takes_and_a_piped_archive_does_not_know(made: list[Made]) -> None:
+def test_table_data_has_the_weight_of_its_size_and_a_piped_archive_has_none(made: list[Made]) -> None:
     for one in made:
         for form in ("d", "c", "t"):
             plan = {(entry.desc, entry.tag): entry for entry in open_archive(one.path(form)).entries}
@@ -139,7 +139,7 @@ def test_data_weighs_what_it_takes_and_a_piped_archive_does_not_know(made: list[
         assert piped["TABLE DATA", "parent"].weight is None
 
 
-def test_a_plain_dump_tells_who_wrote_it(made: list[Made], shop: Cluster) -> None:
+def test_a_plain_dump_names_its_writer(made: list[Made], shop: Cluster) -> None:
     for one in made:
         plan = open_archive(one.path("p"))
         assert (plan.format, plan.dump_version, plan.server_version) == (
@@ -149,7 +149,7 @@ def test_a_plain_dump_tells_who_wrote_it(made: list[Made], shop: Cluster) -> Non
         )
 
 
-def test_what_is_no_whole_archive_is_said(made: list[Made], tmp_path: Path) -> None:
+def test_an_incomplete_archive_is_reported(made: list[Made], tmp_path: Path) -> None:
     one = made[-1]
     cut = tmp_path / "cut"
     cut.write_bytes(one.path("c").read_bytes()[:3000])
@@ -161,14 +161,14 @@ def test_what_is_no_whole_archive_is_said(made: list[Made], tmp_path: Path) -> N
             open_archive(tmp_path / name)
 
 
-def test_a_parallel_dumps_messages_tell_every_tables_time(made: list[Made]) -> None:
+def test_messages_of_a_parallel_dump_give_the_time_of_every_table(made: list[Made]) -> None:
     for one in made:
         ledger = heard(open_archive(one.path("d")), "pg_dump", 2, one.said, 0)
         assert {item.state for item in ledger.objects().values()} == {"done"}
         assert min(ledger.objects()) > 0, "an object nobody planned"
 
 
-def test_a_restores_messages_settle_every_object_and_its_errors(made: list[Made], shop: Cluster) -> None:
+def test_messages_of_a_restore_decide_every_object_and_its_errors(made: list[Made], shop: Cluster) -> None:
     one = made[0]  # of the server's own version, or the nearest: a later one sets what the server does not know
     archive = str(one.path("d"))
     plan = open_archive(archive)

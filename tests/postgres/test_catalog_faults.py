@@ -40,14 +40,14 @@ def faults(cluster: Cluster, *, user: str = "postgres") -> CatalogFaults:
     return found
 
 
-def test_a_new_database_has_no_faults(shop: Cluster) -> None:
+def test_a_new_database_has_no_problems(shop: Cluster) -> None:
     with probing(shop, dbname=DATABASE) as probe:
         assert reading(probe, "pg.catalog") == CatalogFaults(DATABASE, [], [], [])
         assert reading(probe, "pg.subscriptions").rows == []
         assert reading(probe, "pg.dead_rows").rows == []
 
 
-def test_an_index_whose_build_failed_is_listed_and_one_that_is_built_is_not(shop: Cluster) -> None:
+def test_an_index_whose_build_failed_is_listed_and_a_valid_one_is_not(shop: Cluster) -> None:
     execute(shop, 'create table "odd table" as select 1 as "n" from generate_series(1, 2)')
     with pytest.raises(psycopg.errors.UniqueViolation):
         execute(shop, 'create unique index concurrently "odd index" on "odd table" ("n")')
@@ -67,7 +67,7 @@ def test_an_index_whose_build_failed_is_listed_and_one_that_is_built_is_not(shop
             continue
 
 
-def test_an_index_of_a_partitioned_table_that_waits_for_its_partitions_is_no_fault(shop: Cluster) -> None:
+def test_a_partitioned_index_that_waits_for_its_partitions_is_not_a_problem(shop: Cluster) -> None:
     execute(
         shop,
         "create table parted (n int) partition by range (n)",
@@ -78,7 +78,7 @@ def test_an_index_of_a_partitioned_table_that_waits_for_its_partitions_is_no_fau
     assert faults(shop).indexes == []
 
 
-def test_sequences_are_measured_by_what_their_column_can_hold(shop: Cluster) -> None:
+def test_sequences_are_measured_by_the_range_of_their_column(shop: Cluster) -> None:
     execute(
         shop,
         'create table "Orders" ("Id" int generated always as identity, small smallserial, big bigserial)',
@@ -108,7 +108,7 @@ def test_a_sequence_of_a_partitioned_table_is_read(shop: Cluster) -> None:
     assert [row.column for row in faults(shop).sequences or []] == ["parted.id"]
 
 
-def test_a_sequence_somebody_alters_is_left_out_and_waited_for_by_nobody(shop: Cluster) -> None:
+def test_a_sequence_under_alter_is_skipped_and_not_waited_for(shop: Cluster) -> None:
     execute(shop, "create sequence a maxvalue 10; select setval('a', 10)", "create sequence b maxvalue 10")
     execute(shop, "select setval('b', 10)")
     with session(shop, dbname=DATABASE) as altering:
@@ -122,7 +122,7 @@ def test_a_sequence_somebody_alters_is_left_out_and_waited_for_by_nobody(shop: C
         assert query(shop, held, dbname=DATABASE) == "0", "nothing is held after the statement"
 
 
-def test_a_role_that_may_not_read_a_sequence_is_told_nothing_of_it(shop: Cluster) -> None:
+def test_a_role_that_may_not_read_a_sequence_gets_no_report_of_it(shop: Cluster) -> None:
     execute(shop, "create role bare login; grant pg_monitor to bare", "create sequence a maxvalue 10")
     execute(shop, "select setval('a', 10)")
     try:
@@ -133,7 +133,7 @@ def test_a_role_that_may_not_read_a_sequence_is_told_nothing_of_it(shop: Cluster
         execute(shop, "drop owned by bare; drop role bare")
 
 
-def test_a_collation_that_sorts_otherwise_now_is_listed_where_something_uses_it(shop: Cluster) -> None:
+def test_a_collation_with_a_changed_sort_order_is_listed_if_something_uses_it(shop: Cluster) -> None:
     execute(shop, "create collation \"Old\" (provider = icu, locale = 'de')")
     execute(shop, "update pg_collation set collversion = '0.1' where collname = 'Old'")
     assert faults(shop).collations == [], "nothing uses it"
@@ -143,7 +143,7 @@ def test_a_collation_that_sorts_otherwise_now_is_listed_where_something_uses_it(
 
 
 @pytest.mark.pg(15, 16, 17, 18)
-def test_a_database_that_sorts_otherwise_now_is_listed_from_any_other(server: Cluster) -> None:
+def test_a_database_with_a_changed_sort_order_is_listed_from_any_other(server: Cluster) -> None:
     query(server, "create database sorted template template0 encoding 'UTF8' locale_provider icu icu_locale 'und'")
     try:
         query(server, "update pg_database set datcollversion = '0.1' where datname = 'sorted'")
@@ -154,7 +154,7 @@ def test_a_database_that_sorts_otherwise_now_is_listed_from_any_other(server: Cl
         query(server, "drop database sorted")
 
 
-def test_dead_rows_count_against_what_autovacuum_comes_at(shop: Cluster) -> None:
+def test_dead_rows_are_compared_with_the_autovacuum_threshold(shop: Cluster) -> None:
     execute(
         shop,
         'create table "Worn" with (autovacuum_enabled = off) as select n from generate_series(1, 30000) n',

@@ -34,7 +34,7 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_killed_server_is_lost_with_a_sentence_and_can_be_connected_to_again(reused_cluster: FreshCluster) -> None:
+def test_a_killed_server_is_a_lost_connection_and_can_be_reconnected(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     with probing(cluster) as probe:
         read(probe)
@@ -52,7 +52,7 @@ def test_a_killed_server_is_lost_with_a_sentence_and_can_be_connected_to_again(r
         assert probe.backend_pid != first
 
 
-def test_the_servers_last_words_are_kept(cluster: Cluster) -> None:
+def test_the_last_error_of_the_server_is_kept(cluster: Cluster) -> None:
     with probing(cluster) as probe:
         read(probe, "pg.activity")
         query(cluster, f"select pg_terminate_backend({probe.backend_pid}, 5000)")
@@ -60,7 +60,7 @@ def test_the_servers_last_words_are_kept(cluster: Cluster) -> None:
             read(probe, "pg.activity")
 
 
-def test_a_frozen_backend_costs_a_deadline_not_the_seat(cluster: Cluster) -> None:
+def test_a_frozen_backend_costs_a_deadline_and_not_the_connection_slot(cluster: Cluster) -> None:
     with probing(cluster, options=IMPATIENT) as probe:
         read(probe, "pg.activity", "pg.progress")
         pid = probe.backend_pid
@@ -81,7 +81,7 @@ def _answered(probe: PostgresProbe) -> dict[str, Part]:
     return parts if parts["pg.activity"].status == "ok" else {}
 
 
-def test_an_answer_that_was_late_comes_with_the_next_read(cluster: Cluster) -> None:
+def test_a_late_answer_comes_with_the_next_read(cluster: Cluster) -> None:
     with probing(cluster, options=IMPATIENT) as probe:
         read(probe, "pg.activity", "pg.databases")
         pid = probe.backend_pid
@@ -98,7 +98,7 @@ def test_an_answer_that_was_late_comes_with_the_next_read(cluster: Cluster) -> N
     assert came["pg.databases"].status == "ok"
 
 
-def test_a_server_silent_for_too_long_is_given_up(cluster: Cluster) -> None:
+def test_a_server_silent_for_too_long_is_disconnected(cluster: Cluster) -> None:
     options = MonitorOptions(answer_timeout_s=0.05, max_silence_s=0.2)
     with probing(cluster, options=options) as probe:
         pid = probe.backend_pid
@@ -109,7 +109,7 @@ def test_a_server_silent_for_too_long_is_given_up(cluster: Cluster) -> None:
         assert not probe.connected
 
 
-def test_a_cut_network_is_late_first_then_given_up(cluster: Cluster) -> None:
+def test_a_network_outage_is_late_first_and_then_disconnected(cluster: Cluster) -> None:
     options = MonitorOptions(answer_timeout_s=0.05, max_silence_s=0.2)
     with Proxy(cluster) as proxy, connected(proxy.dsn(), options) as probe:
         read(probe, "pg.activity")
@@ -120,7 +120,7 @@ def test_a_cut_network_is_late_first_then_given_up(cluster: Cluster) -> None:
                 read(probe, "pg.activity")
 
 
-def test_a_server_that_accepts_and_says_nothing_is_a_timeout(cluster: Cluster) -> None:
+def test_a_server_that_accepts_and_stays_silent_is_a_timeout(cluster: Cluster) -> None:
     with Proxy(cluster) as proxy:
         proxy.cut()
         probe = PostgresProbe(proxy.dsn(), SHORT)
@@ -140,7 +140,7 @@ def test_a_frozen_postmaster_is_a_timeout(reused_cluster: FreshCluster) -> None:
     assert failure.value.kind == "timeout"
 
 
-def test_nothing_is_left_open_after_a_connect_that_failed(cluster: Cluster) -> None:
+def test_a_failed_connect_leaves_nothing_open(cluster: Cluster) -> None:
     gc.collect()  # what an earlier test left open is closed now, and not between the two counts
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
@@ -158,7 +158,7 @@ def test_nothing_is_left_open_after_a_connect_that_failed(cluster: Cluster) -> N
         ("host=x nonsense=1", "other"),
     ],
 )
-def test_a_failure_before_any_server_has_its_kind(conninfo: str, kind: str) -> None:
+def test_a_failure_before_any_server_is_reached_has_its_kind(conninfo: str, kind: str) -> None:
     with pytest.raises(ConnectFailed) as failure:
         PostgresProbe(conninfo, IMPATIENT).connect()
     assert failure.value.kind == kind
@@ -174,7 +174,7 @@ def test_a_password_is_in_no_repr_and_no_message(reused_cluster: FreshCluster) -
     assert "hunter2" not in f"{failure.value} {failure.value!r} {probe!r}"
 
 
-def test_a_time_limit_that_the_first_query_exceeds_is_not_told_as_no_database(reused_cluster: FreshCluster) -> None:
+def test_a_timeout_of_the_first_query_is_not_reported_as_a_missing_database(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "create role hasty login")
     query(cluster, "alter role hasty set statement_timeout = 20")
@@ -187,7 +187,7 @@ def test_a_time_limit_that_the_first_query_exceeds_is_not_told_as_no_database(re
     assert "statement_timeout" in (failure.value.hint or "")
 
 
-def test_a_role_or_database_that_is_not_there_is_auth(cluster: Cluster) -> None:
+def test_a_missing_role_or_database_is_an_auth_error(cluster: Cluster) -> None:
     for conninfo in (cluster.dsn(user="nobody here"), cluster.dsn(dbname="nothing here")):
         with pytest.raises(ConnectFailed) as failure:
             PostgresProbe(conninfo).connect()

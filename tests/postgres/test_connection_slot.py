@@ -16,13 +16,13 @@ FEW = {"max_connections": 12, "superuser_reserved_connections": 3, "max_wal_send
 ROLES = "create role app login; create role reserve login"
 
 
-def test_with_slots_to_spare_the_seat_is_regular(cluster: Cluster) -> None:
+def test_with_free_slots_the_connection_slot_is_regular(cluster: Cluster) -> None:
     with probing(cluster) as probe:
         assert reading(probe, "pg.server").seat == "regular"
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_an_ordinary_role_is_refused_by_the_servers_limit(major: int, reused_cluster: FreshCluster) -> None:
+def test_an_ordinary_role_is_refused_by_the_server_limit(major: int, reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(FEW, major=major)
     query(cluster, ROLES)
     with idle_sessions(cluster, 9, user="app"):
@@ -34,7 +34,9 @@ def test_an_ordinary_role_is_refused_by_the_servers_limit(major: int, reused_clu
 
 
 @pytest.mark.parametrize("major", [16, 18])
-def test_a_member_of_the_reserve_sits_in_it_and_a_superuser_beyond(major: int, reused_cluster: FreshCluster) -> None:
+def test_a_member_of_the_reserve_role_uses_its_slots_and_a_superuser_those_beyond(
+    major: int, reused_cluster: FreshCluster
+) -> None:
     cluster = reused_cluster({**FEW, "reserved_connections": 2}, major=major)
     query(cluster, ROLES)
     query(cluster, "grant pg_use_reserved_connections to reserve")
@@ -49,7 +51,7 @@ def test_a_member_of_the_reserve_sits_in_it_and_a_superuser_beyond(major: int, r
         assert failure.value.limit == "server"
 
 
-def test_limits_of_a_role_and_of_a_database_are_told_apart(reused_cluster: FreshCluster) -> None:
+def test_limits_of_a_role_and_of_a_database_are_distinguished(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "create role app login connection limit 1; create role other login")
     query(cluster, "create database small connection limit 1")
@@ -65,7 +67,7 @@ def _limit_of(conninfo: str) -> str | None:
     return failure.value.limit
 
 
-def test_a_seat_taken_early_is_kept_when_the_house_is_full(reused_cluster: FreshCluster) -> None:
+def test_a_connection_slot_taken_early_is_kept_when_the_server_is_full(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(FEW)
     query(cluster, ROLES)
     with probing(cluster, user="app") as probe, idle_sessions(cluster, 8, user="app"):

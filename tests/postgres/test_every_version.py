@@ -12,7 +12,7 @@ from tests.postgres.probes import EVERYTHING, probing, read, reading
 from tests.sql import LIMIT_S, query
 
 
-def test_every_part_of_this_room_is_read(server: Cluster) -> None:
+def test_every_postgres_part_is_read(server: Cluster) -> None:
     with probing(server) as probe:
         parts = read(probe, waiters=True)
     lacking = {"pg.io"} if server.major < 16 else set()
@@ -24,7 +24,7 @@ def test_every_part_of_this_room_is_read(server: Cluster) -> None:
 
 
 @pytest.mark.pg(14, 15)
-def test_a_view_of_a_newer_version_is_unsupported_with_the_version_it_needs(server: Cluster) -> None:
+def test_a_view_of_a_newer_version_is_unsupported_with_the_required_version(server: Cluster) -> None:
     with probing(server) as probe:
         part = read(probe, "pg.io")["pg.io"]
     assert (part.status, part.reading) == ("unsupported", None)
@@ -39,7 +39,7 @@ def test_a_quiet_tick_sends_three_statements(server: Cluster) -> None:
         assert probe.queries - before == 3  # activity with the clock, progress; no names, nobody waits
 
 
-def test_the_server_says_who_it_is(server: Cluster) -> None:
+def test_the_server_reports_its_identity(server: Cluster) -> None:
     with probing(server) as probe:
         is_now = reading(probe, "pg.server")
     assert isinstance(is_now, postgres.Server)
@@ -52,7 +52,7 @@ def test_the_server_says_who_it_is(server: Cluster) -> None:
     assert {setting.name for setting in is_now.settings} >= {"max_connections", "data_checksums", "block_size"}
 
 
-def test_sessions_are_those_of_pg_stat_activity(server: Cluster) -> None:
+def test_sessions_match_pg_stat_activity(server: Cluster) -> None:
     with (
         session(server, name="here"),
         idle_in_transaction(server, "select txid_current() /* open */", name="opened") as pid,
@@ -76,7 +76,7 @@ def test_sessions_are_those_of_pg_stat_activity(server: Cluster) -> None:
     assert any(row.backend_type == "checkpointer" and row.user is None for row in rows.values())
 
 
-def test_a_session_that_did_not_move_keeps_its_record_but_a_moved_one_is_new(server: Cluster) -> None:
+def test_an_unchanged_session_keeps_its_record_and_a_changed_one_gets_a_new_one(server: Cluster) -> None:
     with session(server, name="mover") as mover, probing(server) as probe:
         pid = mover.info.backend_pid
         mover.execute("select 'first'")
@@ -90,7 +90,7 @@ def _query_of(probe: object, pid: int) -> str | None:
     return next((row.query for row in rows if row.pid == pid), None)
 
 
-def test_xids_advance_by_what_was_used(server: Cluster) -> None:
+def test_the_xid_counter_advances_by_the_used_ids(server: Cluster) -> None:
     with probing(server) as probe:
         before = reading(probe, "pg.xids")
         for _ in range(3):
@@ -113,7 +113,7 @@ def test_the_holder_of_the_horizon_is_named(server: Cluster) -> None:
     assert all(row.who != "dba-console" for row in holders)
 
 
-def test_sizes_are_those_the_server_counts(server: Cluster) -> None:
+def test_sizes_match_those_of_the_server(server: Cluster) -> None:
     with probing(server) as probe:
         parts = read(probe, *EVERYTHING)
         for _ in range(20):
@@ -136,7 +136,7 @@ def test_wal_and_checkpoints_have_their_numbers(server: Cluster) -> None:
     assert after >= before
 
 
-def test_failures_of_checksums_are_counted_for_each_database_and_the_shared_objects(server: Cluster) -> None:
+def test_checksum_failures_are_counted_for_each_database_and_the_shared_objects(server: Cluster) -> None:
     with probing(server) as probe:
         rows = reading(probe, "pg.databases").rows
     assert {row.name for row in rows} >= {None, "postgres"}

@@ -47,7 +47,7 @@ def shop(server: Cluster) -> Iterator[Cluster]:
     query(server, f'drop database "{DATABASE}" with (force)')
 
 
-def test_tables_and_what_was_made_of_them_are_told(shop: Cluster) -> None:
+def test_tables_and_the_objects_created_on_them_are_reported(shop: Cluster) -> None:
     seen = CatalogReader(shop.dsn(), DATABASE, with_objects=True).query()
     assert seen.unknown is None and seen.database == DATABASE
     tables = {one.name: one for one in seen.tables}
@@ -61,7 +61,7 @@ def test_tables_and_what_was_made_of_them_are_told(shop: Cluster) -> None:
 
 
 @pytest.mark.pg(18)
-def test_what_was_inserted_is_counted_and_locks_are_not_waited_for(shop: Cluster) -> None:
+def test_inserted_rows_are_counted_without_waiting_for_locks(shop: Cluster) -> None:
     catalog = CatalogReader(shop.dsn(), DATABASE, with_objects=True)
 
     def inserted() -> dict[str, int]:
@@ -78,12 +78,12 @@ def test_what_was_inserted_is_counted_and_locks_are_not_waited_for(shop: Cluster
 
 
 @pytest.mark.pg(18)
-def test_a_dump_is_not_told_what_a_restore_made(shop: Cluster) -> None:
+def test_a_dump_is_not_given_the_objects_a_restore_created(shop: Cluster) -> None:
     seen = CatalogReader(shop.dsn(), DATABASE, with_objects=False).query()
     assert len(seen.tables) == 3 and seen.objects == ()
 
 
-def test_it_is_asked_seldom_and_after_a_refusal_more_seldom(cluster: Cluster) -> None:
+def test_the_catalog_is_queried_rarely_and_more_rarely_after_a_refusal(cluster: Cluster) -> None:
     clock = HeldClock()
     ours, absent = CatalogReader(cluster.dsn(), "postgres", with_objects=True, clock=clock), "not there"
     gone = CatalogReader(cluster.dsn(), absent, with_objects=True, clock=clock)
@@ -97,7 +97,7 @@ def test_it_is_asked_seldom_and_after_a_refusal_more_seldom(cluster: Cluster) ->
     assert (ours.is_due, gone.is_due) == (True, True)
 
 
-def test_of_a_short_job_it_is_asked_more_often(cluster: Cluster) -> None:
+def test_the_catalog_is_queried_more_often_during_a_short_job(cluster: Cluster) -> None:
     clock = HeldClock()
     catalog = CatalogReader(cluster.dsn(), "postgres", with_objects=True, clock=clock)
     catalog.query()
@@ -112,7 +112,7 @@ def test_of_a_short_job_it_is_asked_more_often(cluster: Cluster) -> None:
     assert due == [True, False, True]
 
 
-def test_none_of_the_last_slots_is_taken_for_it(reused_cluster: FreshCluster) -> None:
+def test_none_of_the_last_slots_is_used_for_it(reused_cluster: FreshCluster) -> None:
     server = reused_cluster({"max_connections": 8, "superuser_reserved_connections": 3})
     with idle_sessions(server, 5):
         seen = CatalogReader(server.dsn(), "postgres", with_objects=True).query()
@@ -125,7 +125,7 @@ def test_a_password_in_the_connection_string_is_not_repeated(cluster: Cluster) -
         assert seen.unknown is not None and "sesame" not in seen.unknown
 
 
-def test_through_a_pooler_nothing_is_asked_and_a_session_is_known_to_come_from_it(cluster: Cluster) -> None:
+def test_through_a_pooler_nothing_is_queried_and_a_session_is_attributed_to_it(cluster: Cluster) -> None:
     with bouncer(cluster, "session", admin=False) as conninfo:
         seen = CatalogReader(conninfo, "postgres", with_objects=True).query()
         assert seen.unknown is not None and "which shares sessions" in seen.unknown

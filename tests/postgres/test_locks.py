@@ -20,7 +20,7 @@ def orders(server: Cluster) -> Iterator[Cluster]:
     query(server, "drop table orders")
 
 
-def test_nobody_waiting_is_an_empty_reading_that_asked_nothing(server: Cluster) -> None:
+def test_without_waiters_the_reading_is_empty_and_sent_no_query(server: Cluster) -> None:
     with probing(server) as probe:
         read(probe, "pg.activity", "pg.locks")
         before = probe.queries
@@ -31,7 +31,7 @@ def test_nobody_waiting_is_an_empty_reading_that_asked_nothing(server: Cluster) 
     assert asked == 2  # activity and the clock
 
 
-def test_a_waiter_of_this_tick_is_seen_in_this_tick(orders: Cluster) -> None:
+def test_a_waiter_of_this_tick_is_read_in_this_tick(orders: Cluster) -> None:
     with (
         idle_in_transaction(orders, "lock table orders in share mode", name="pg_dump") as holder,
         waiting_for_lock(orders, "alter table orders add column m int") as waiter,
@@ -57,7 +57,7 @@ def test_a_wait_for_a_row_names_its_table(orders: Cluster) -> None:
     assert wait.relation == "public.orders"
 
 
-def test_a_relation_of_another_database_is_its_oid(orders: Cluster) -> None:
+def test_a_relation_of_another_database_is_shown_as_its_oid(orders: Cluster) -> None:
     query(orders, "create database elsewhere")
     oid = query(orders, "select 'orders'::regclass::oid")
     with (
@@ -70,7 +70,7 @@ def test_a_relation_of_another_database_is_its_oid(orders: Cluster) -> None:
     assert wait.relation == f"postgres/{oid}"
 
 
-def test_a_prepared_transaction_blocks_as_pid_0(reused_cluster: FreshCluster) -> None:
+def test_a_prepared_transaction_is_a_blocker_with_pid_0(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_prepared_transactions": 2})
     query(cluster, "create table t (n int)")
     query(cluster, "begin; lock table t; prepare transaction 'left behind'")
@@ -83,7 +83,7 @@ def test_a_prepared_transaction_blocks_as_pid_0(reused_cluster: FreshCluster) ->
     assert horizon is not None
 
 
-def test_a_locked_catalog_costs_names_not_the_panel(orders: Cluster) -> None:
+def test_a_locked_catalog_costs_names_and_not_the_panel(orders: Cluster) -> None:
     oid = query(orders, "select 'orders'::regclass::oid")
     with probing(orders) as probe:
         read(probe, "pg.activity", "pg.locks", "pg.progress", waiters=True)

@@ -105,7 +105,7 @@ def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, sour
     assert restore.seconds is not None and took_s[0] <= restore.seconds <= took_s[1]
 
 
-def test_a_base_backup_is_one_job_of_no_database(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_base_backup_is_one_job_without_a_database(cluster: Cluster, tmp_path: Path) -> None:
     program = str(cluster.binaries.program("pg_basebackup"))
     ended, _, took_s = watched(cluster, program, "-D", str(tmp_path / "backup"), "-d", cluster.dsn(), "-c", "fast")
     (backup,) = ended

@@ -38,7 +38,7 @@ def asked(conninfo: str, sql: str) -> SegmentAnswer:
 
 
 @pytest.mark.parametrize("user", ["postgres", "modest"])
-def test_the_session_is_polite_whoever_it_is(server: Cluster, user: str) -> None:
+def test_the_session_setup_is_the_same_for_every_role(server: Cluster, user: str) -> None:
     query(server, "drop role if exists modest; create role modest login")
     before = server.log_text()
     settings = "select " + ", ".join(f"current_setting('{name}')" for name in POLITE)
@@ -48,13 +48,13 @@ def test_the_session_is_polite_whoever_it_is(server: Cluster, user: str) -> None
     assert server.log_text().count("ERROR") == before.count("ERROR")
 
 
-def test_it_can_change_nothing(cluster: Cluster) -> None:
+def test_the_session_cannot_change_anything(cluster: Cluster) -> None:
     error = asked(cluster.dsn(), "create table public.ours (n int)").error
     assert error is not None
     assert error.sqlstate == "25006"
 
 
-def test_its_queries_are_not_tracked_where_that_may_be_set(reused_cluster: FreshCluster) -> None:
+def test_its_queries_are_not_tracked_if_that_may_be_set(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"shared_preload_libraries": "pg_stat_statements"})
     query(cluster, "create role modest login")
     setting = "select current_setting('pg_stat_statements.track')"
@@ -62,13 +62,13 @@ def test_its_queries_are_not_tracked_where_that_may_be_set(reused_cluster: Fresh
     assert asked(cluster.dsn(user="modest"), setting).rows == [[(b"top",)]]
 
 
-def test_options_the_operator_wrote_are_heard_but_not_the_name(cluster: Cluster) -> None:
+def test_options_in_the_connection_string_apply_except_the_application_name(cluster: Cluster) -> None:
     conninfo = cluster.dsn(application_name="theirs", options="-c work_mem=1MB")
     answer = asked(conninfo, "select current_setting('work_mem'), current_setting('application_name')")
     assert answer.rows == [[(b"1MB", b"dba-console")]]
 
 
-def test_one_failing_query_hides_no_other(cluster: Cluster) -> None:
+def test_a_failing_query_hides_no_other(cluster: Cluster) -> None:
     connection = connect(cluster.dsn(), MonitorOptions(), SYSTEM)
     try:
         queries = {"good": b"select 1", "bad": b"select 1/0", "worse": b"nonsense", "fine": b"select 2"}
@@ -81,14 +81,14 @@ def test_one_failing_query_hides_no_other(cluster: Cluster) -> None:
     assert [failure.sqlstate for failure in failures if failure is not None] == ["22012", "42601"]
 
 
-def test_the_console_is_one_session_and_is_seen_as_itself(cluster: Cluster) -> None:
+def test_the_console_uses_one_session_and_recognises_it(cluster: Cluster) -> None:
     wait_for(cluster, "select not exists (select from pg_stat_activity where application_name = 'dba-console')")
     with probing(cluster) as probe:
         rows = [row for row in reading(probe, "pg.activity").rows if row.application == "dba-console"]
         assert [row.pid for row in rows] == [probe.backend_pid]
 
 
-def test_a_slot_is_given_back_soon_where_the_network_is_gone(reused_cluster: FreshCluster) -> None:
+def test_a_slot_is_freed_soon_after_a_network_loss(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
     query(cluster, "create role modest login password 'known'")
     dsn = f"host=127.0.0.1 port={cluster.port} user=modest password=known dbname=postgres sslmode=disable"

@@ -16,7 +16,7 @@ from tests.postgres.probes import connected, probing, read, reading
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session", "statement"])
-def test_everything_is_read_through_a_pooler_that_is_named(cluster: Cluster, mode: str) -> None:
+def test_everything_is_read_through_a_named_pooler(cluster: Cluster, mode: str) -> None:
     with bouncer(cluster, mode, admin=True) as conninfo, connected(conninfo) as probe:
         first = read(probe)
         again = read(probe)
@@ -31,17 +31,17 @@ def test_everything_is_read_through_a_pooler_that_is_named(cluster: Cluster, mod
     assert "counts are the server's, not the pooler's clients" in server.local_note
 
 
-def test_a_pooler_that_tells_nothing_is_named_without_version(cluster: Cluster) -> None:
+def test_a_pooler_that_reports_nothing_is_named_without_version(cluster: Cluster) -> None:
     with bouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
         assert reading(probe, "pg.server").through == "PgBouncer"
 
 
-def test_no_pooler_is_suspected_where_there_is_none(cluster: Cluster) -> None:
+def test_no_pooler_is_reported_if_there_is_none(cluster: Cluster) -> None:
     with probing(cluster) as probe:
         assert reading(probe, "pg.server").through is None
 
 
-def test_our_manners_do_not_stay_on_a_borrowed_connection(cluster: Cluster) -> None:
+def test_session_settings_do_not_stay_on_a_pooled_connection(cluster: Cluster) -> None:
     with bouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
         read(probe)
         seen = set()
@@ -57,7 +57,7 @@ def test_our_manners_do_not_stay_on_a_borrowed_connection(cluster: Cluster) -> N
     assert seen == {("0", "off", "off", '"$user", public', 0)}
 
 
-def test_a_full_pooler_says_that_its_own_slots_are_gone(cluster: Cluster) -> None:
+def test_a_full_pooler_reports_that_its_own_slots_are_used_up(cluster: Cluster) -> None:
     with bouncer(cluster, "session", admin=False, max_clients=2) as conninfo, ExitStack() as clients:
         with pytest.raises(psycopg.OperationalError, match="no more connections"):
             for _ in range(3):
@@ -67,14 +67,14 @@ def test_a_full_pooler_says_that_its_own_slots_are_gone(cluster: Cluster) -> Non
     assert (failure.value.kind, failure.value.limit) == ("no_slots", "pooler")
 
 
-def test_a_pooler_brings_no_warning_into_the_log(cluster: Cluster) -> None:
+def test_a_pooler_writes_no_warning_into_the_log(cluster: Cluster) -> None:
     with bouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
         before = cluster.log_text().count("WARNING")
         read(probe)
         assert cluster.log_text().count("WARNING") == before
 
 
-def test_waits_for_locks_are_ended_through_a_pooler_too(cluster: Cluster) -> None:
+def test_lock_waits_are_ended_through_a_pooler_too(cluster: Cluster) -> None:
     with (
         bouncer(cluster, "transaction", admin=False) as conninfo,
         connected(conninfo) as probe,

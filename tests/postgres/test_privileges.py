@@ -27,7 +27,7 @@ def plain(server: Cluster) -> Iterator[Cluster]:
     query(server, 'drop role "plain ""one"""')
 
 
-def test_what_may_not_be_seen_says_so_with_the_grant(plain: Cluster) -> None:
+def test_hidden_values_are_reported_with_the_required_grant(plain: Cluster) -> None:
     with session(plain, name="other"), probing(plain, user=ROLE) as probe:
         parts = read(probe)
         sessions = parts["pg.activity"].decode()
@@ -45,14 +45,14 @@ def test_what_may_not_be_seen_says_so_with_the_grant(plain: Cluster) -> None:
     assert parts["pg.wal"].decode().checkpoints_timed is not None
 
 
-def test_what_it_is_not_told_of_the_server_is_unknown(plain: Cluster) -> None:
+def test_server_values_it_cannot_read_are_unknown(plain: Cluster) -> None:
     with probing(plain, user=ROLE) as probe:
         server = reading(probe, "pg.server")
     assert server.data_directory is None
     assert (server.superuser, server.pg_monitor, server.current_user) == (False, False, ROLE)
 
 
-def test_a_database_it_may_not_enter_has_no_size(plain: Cluster) -> None:
+def test_a_database_it_may_not_connect_to_has_no_size(plain: Cluster) -> None:
     with probing(plain, user=ROLE) as probe:
         part = read(probe, "pg.sizes")["pg.sizes"]
     sizes = {row.name: row.bytes for row in part.decode().rows}
@@ -61,7 +61,7 @@ def test_a_database_it_may_not_enter_has_no_size(plain: Cluster) -> None:
     assert part.note == "sizes unknown: 1 without CONNECT or pg_read_all_stats (in pg_monitor)"
 
 
-def test_a_refusal_is_one_line_in_the_log_not_one_a_tick(plain: Cluster) -> None:
+def test_a_permission_error_is_one_log_line_and_not_one_per_tick(plain: Cluster) -> None:
     with probing(plain, user=ROLE) as probe:
         read(probe)
         before = plain.log_text().count("permission denied")
@@ -73,14 +73,14 @@ def test_a_refusal_is_one_line_in_the_log_not_one_a_tick(plain: Cluster) -> None
     assert before >= 2
 
 
-def test_a_grant_is_noticed_when_the_refusal_is_old(plain: Cluster) -> None:
+def test_a_new_grant_is_noticed_after_the_retry_interval(plain: Cluster) -> None:
     with probing(plain, user=ROLE, options=MonitorOptions(retry_refused_s=0.0)) as probe:
         assert reading(probe, "pg.archiver").ready_count is None
         query(plain, 'grant pg_monitor to "plain ""one"""')
         assert reading(probe, "pg.archiver").ready_count == 0
 
 
-def test_a_quiet_life_leaves_nothing_in_the_log(server: Cluster) -> None:
+def test_normal_operation_leaves_nothing_in_the_log(server: Cluster) -> None:
     with probing(server) as probe:
         before = server.log_text()
         for _ in range(3):
@@ -89,7 +89,7 @@ def test_a_quiet_life_leaves_nothing_in_the_log(server: Cluster) -> None:
     assert server.log_text().count("WARNING") == before.count("WARNING")
 
 
-def test_waits_are_seen_without_pg_monitor(plain: Cluster) -> None:
+def test_waits_are_read_without_pg_monitor(plain: Cluster) -> None:
     query(plain, "create table if not exists held (n int)")
     with (
         idle_in_transaction(plain, "lock table held", name="holder") as holder,

@@ -47,12 +47,12 @@ def has_done(row: Operation) -> Operation | None:
     return row if row.done else None
 
 
-def test_nothing_under_way_is_an_empty_reading(server: Cluster) -> None:
+def test_without_operations_the_reading_is_empty(server: Cluster) -> None:
     with probing(server) as probe:
         assert reading(probe, "pg.progress").rows == []
 
 
-def test_a_copy_from_a_pipe_says_how_much_came_but_of_a_whole_nobody_knows(orders: Cluster) -> None:
+def test_a_copy_from_a_pipe_reports_its_bytes_without_a_total(orders: Cluster) -> None:
     with (
         session(orders) as loader,
         probing(orders) as probe,
@@ -68,7 +68,7 @@ def test_a_copy_from_a_pipe_says_how_much_came_but_of_a_whole_nobody_knows(order
     assert row.detail["type"] == "PIPE"
 
 
-def test_a_table_that_is_copied_out_is_as_far_as_its_estimated_rows(server: Cluster) -> None:
+def test_a_table_copied_out_has_the_progress_of_its_estimated_rows(server: Cluster) -> None:
     query(server, "create table wide as select i, repeat('x', 200) as filler from generate_series(1, 50000) i")
     query(server, "analyze wide")
     try:
@@ -88,7 +88,7 @@ def test_a_table_that_is_copied_out_is_as_far_as_its_estimated_rows(server: Clus
     assert 0 < (done_pct(row) or 0) < 100
 
 
-def test_a_rewrite_counts_the_indexes_it_has_built_of_all_there_are(server: Cluster) -> None:
+def test_a_rewrite_counts_its_built_indexes_and_their_total(server: Cluster) -> None:
     query(server, HELD)
     try:
         with session(server) as keeper:
@@ -115,7 +115,7 @@ def test_an_index_that_waits_for_a_transaction_counts_lockers(orders: Cluster) -
     assert row.detail["command"] == "CREATE INDEX CONCURRENTLY"
 
 
-def test_a_vacuum_that_waits_for_no_one_is_measured_in_blocks_of_its_phase() -> None:
+def test_a_vacuum_without_waits_is_measured_in_blocks_of_its_phase() -> None:
     columns = {"phase": "scanning heap", "heap_blks_scanned": 30, "heap_blks_total": 100, "heap_blks_vacuumed": 5}
     assert measure("vacuum", columns) == (30, 100, "blocks")
     assert measure("vacuum", {**columns, "phase": "vacuuming heap"}) == (5, 100, "blocks")
@@ -129,17 +129,17 @@ def test_a_vacuum_that_waits_for_no_one_is_measured_in_blocks_of_its_phase() -> 
         ("building index: sorting live tuples", {"blocks_total": 0, "tuples_total": 0}, (None, None, "blocks")),
     ],
 )
-def test_an_index_build_is_measured_by_what_its_phase_counts(
+def test_an_index_build_is_measured_by_the_counters_of_its_phase(
     phase: str, columns: dict[str, int], measured: tuple[int | None, int | None, str]
 ) -> None:
     assert measure("create_index", {"phase": phase, **columns}) == measured
 
 
-def test_a_view_of_a_version_to_come_is_shown_without_a_measure() -> None:
+def test_a_progress_view_of_a_later_version_is_shown_without_a_measure() -> None:
     assert measure("defragment", {"phase": "thinking"}) == (None, None, "blocks")
 
 
-def test_a_progress_view_not_known_here_is_found_in_the_catalog(reused_cluster: FreshCluster) -> None:
+def test_an_unknown_progress_view_is_found_in_the_catalog(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"allow_system_table_mods": "on"})
     query(
         cluster,

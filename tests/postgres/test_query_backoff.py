@@ -21,14 +21,14 @@ def guard() -> QueryBackoff:
     return QueryBackoff(OPTIONS, "GRANT it")
 
 
-def test_a_statement_never_asked_may_be_asked() -> None:
+def test_a_statement_never_sent_may_be_sent() -> None:
     assert guard().refusal(0) is None
 
 
 @pytest.mark.parametrize(
     ("sqlstate", "status"), [("42501", "denied"), ("42883", "unsupported"), ("42P01", "unsupported")]
 )
-def test_what_was_refused_is_asked_again_after_five_minutes_and_not_before(sqlstate: str, status: str) -> None:
+def test_a_denied_statement_is_retried_after_five_minutes_and_not_before(sqlstate: str, status: str) -> None:
     one = guard()
     refusal = one.failed(ServerError(sqlstate, "no"), 0)
     assert refusal.status == status
@@ -36,11 +36,11 @@ def test_what_was_refused_is_asked_again_after_five_minutes_and_not_before(sqlst
     assert one.refusal(300 * S) is None
 
 
-def test_a_denial_names_what_would_help() -> None:
+def test_a_denial_names_the_required_grant() -> None:
     assert guard().failed(DENIED, 0).note == "permission denied for function f; GRANT it"
 
 
-def test_timeouts_are_asked_again_at_ever_longer_intervals_up_to_five_minutes() -> None:
+def test_timeouts_are_retried_at_growing_intervals_up_to_five_minutes() -> None:
     one, pauses, now = guard(), [], 0
     for _ in range(8):
         assert one.failed(ServerError("57014", "canceled"), now).status == "timeout"
@@ -50,7 +50,7 @@ def test_timeouts_are_asked_again_at_ever_longer_intervals_up_to_five_minutes() 
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
 
 
-def test_what_is_asked_each_second_never_rests_for_long() -> None:
+def test_a_statement_sent_each_second_never_pauses_for_long() -> None:
     one = QueryBackoff(OPTIONS, "GRANT it", EVERY_SECOND)
     for _ in range(9):
         one.failed(ServerError("57014", "canceled"), 0)
@@ -60,7 +60,7 @@ def test_what_is_asked_each_second_never_rests_for_long() -> None:
     assert one.refusal(105 * S) is None
 
 
-def test_an_answer_makes_earlier_failures_forgotten() -> None:
+def test_an_answer_resets_earlier_failures() -> None:
     one = guard()
     for now in (0, 10 * S):
         one.failed(ServerError("57014", "canceled"), now)
@@ -70,7 +70,7 @@ def test_an_answer_makes_earlier_failures_forgotten() -> None:
     assert one.refusal(205 * S) is None
 
 
-def test_a_dear_query_rests_ten_times_as_long_as_it_took() -> None:
+def test_an_expensive_query_pauses_ten_times_its_duration() -> None:
     one = guard()
     one.succeeded(2 * S, 0)
     refusal = one.refusal(19 * S)
@@ -79,7 +79,7 @@ def test_a_dear_query_rests_ten_times_as_long_as_it_took() -> None:
     assert one.refusal(20 * S) is None
 
 
-def test_a_cheap_query_does_not_rest() -> None:
+def test_a_cheap_query_does_not_pause() -> None:
     one = guard()
     one.succeeded(S // 2, 0)
     assert one.refusal(1) is None
@@ -103,7 +103,7 @@ def test_batches_grow_while_they_are_cheap() -> None:
     assert [row.bytes for row in round_.reading().rows][:3] == [10, 20, 30]
 
 
-def test_after_a_dear_batch_it_rests_and_asks_for_fewer() -> None:
+def test_after_an_expensive_batch_it_pauses_and_requests_fewer() -> None:
     round_ = sizes_of(20)
     batch = round_.next_batch(0)
     round_.answered(batch, [(oid, 1) for oid in batch], 2 * S, 0)
@@ -111,7 +111,7 @@ def test_after_a_dear_batch_it_rests_and_asks_for_fewer() -> None:
     assert len(round_.next_batch(20 * S)) == 1
 
 
-def test_one_that_cannot_be_had_in_time_is_unknown_and_the_others_are_not() -> None:
+def test_a_value_not_read_in_time_is_unknown_and_the_others_are_not() -> None:
     round_, now = sizes_of(4), 0
     round_.failed(round_.next_batch(now), 2 * S, now)
     while not round_.done:
@@ -132,7 +132,7 @@ def test_a_database_dropped_meanwhile_is_not_in_the_reading() -> None:
     assert [row.name for row in round_.reading().rows] == ["db1", "db3"]
 
 
-def test_databases_one_may_not_ask_about_are_counted() -> None:
+def test_databases_the_role_may_not_query_are_counted() -> None:
     assert sizes_of(3, denied=2).note == "sizes unknown: 2 without CONNECT or pg_read_all_stats (in pg_monitor)"
 
 
@@ -147,7 +147,7 @@ def test_a_lock_on_a_catalog_is_not_waited_for(cluster: Cluster) -> None:
     assert "extensions not known: a lock on a system catalog was not free within 0.1s" in (again.note or "")
 
 
-def test_a_query_that_takes_too_long_is_ended_by_the_server(cluster: Cluster) -> None:
+def test_a_query_that_takes_too_long_is_cancelled_by_the_server(cluster: Cluster) -> None:
     options = MonitorOptions(statement_timeout_s=0.05, lock_timeout_s=0)
     lock = "lock table pg_extension in access exclusive mode"
     with probing(cluster, options=options) as probe, idle_in_transaction(cluster, lock):

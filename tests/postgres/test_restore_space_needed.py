@@ -23,7 +23,7 @@ def database(server: Cluster) -> Iterator[Cluster]:
     query(server, f'drop database "{DATABASE}" with (force)')
 
 
-def test_by_how_its_database_grew_and_by_the_disk_where_that_is_not_told(database: Cluster) -> None:
+def test_the_estimate_uses_the_database_growth_or_otherwise_the_disk(database: Cluster) -> None:
     clock = HeldClock()
     taking, blind = RestoreSpaceEstimate(database.dsn(), clock), RestoreSpaceEstimate(database.dsn(), clock)
 
@@ -39,7 +39,7 @@ def test_by_how_its_database_grew_and_by_the_disk_where_that_is_not_told(databas
     assert need(blind, "not there", 60.0, 40) == (40 * GB, (DISK_ESTIMATE_NOTE,))
 
 
-def test_a_look_that_was_held_up_asks_nothing_more(cluster: Cluster) -> None:
+def test_an_overdue_observation_sends_no_more_queries(cluster: Cluster) -> None:
     clock = HeldClock()
     taking, begun_us = RestoreSpaceEstimate(cluster.dsn(), clock), clock.mono_us()
     assert taking.estimate("postgres", 10.0, 90, running_s=60.0, begun_us=begun_us) == (None, ())

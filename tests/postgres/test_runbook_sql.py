@@ -68,7 +68,7 @@ def parts_of(plan: Plan, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.id for plan in PLANS])
-def test_what_a_runbook_reads_every_version_can_answer(server: Cluster, plan: Plan) -> None:
+def test_every_version_answers_what_a_runbook_reads(server: Cluster, plan: Plan) -> None:
     low, high = plan.versions
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         major = connection.info.server_version // 10000
@@ -87,9 +87,7 @@ TIMED = "alter role \"Mon's\" set lock_timeout = '50ms'; alter role \"Mon's\" se
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_a_role_that_only_monitors_may_read_it_on_a_primary_and_on_a_standby(
-    major: int, fresh_cluster: FreshCluster
-) -> None:
+def test_a_monitoring_role_may_read_it_on_a_primary_and_on_a_standby(major: int, fresh_cluster: FreshCluster) -> None:
     primary = fresh_cluster({"wal_level": "logical"}, major=major)
     query(primary, 'create role "Mon\'s" login in role pg_monitor')
     query(primary, TIMED)
@@ -107,7 +105,7 @@ def test_a_role_that_only_monitors_may_read_it_on_a_primary_and_on_a_standby(
                             answer(connection, plan, place, text, values)
 
 
-def test_the_verdict_of_each_check_has_a_name_of_its_own() -> None:
+def test_the_verdict_of_each_check_has_its_own_name() -> None:
     for plan in PLANS:
         for step, block in plan.blocks():
             if block.kind == "check" and block.language == "sql":

@@ -54,7 +54,7 @@ def host(tmp_path: Path) -> MakeProc:
     return make
 
 
-def test_a_backend_that_is_here_with_its_postmaster_is_proof(host: MakeProc) -> None:
+def test_a_local_backend_with_its_postmaster_is_proof(host: MakeProc) -> None:
     found = prove_local(EVIDENCE, LOOPBACK, proc=host())
     assert (found.local, found.postmaster_pid) == (True, POSTMASTER)
 
@@ -66,15 +66,15 @@ def test_loopback_alone_proves_nothing(host: MakeProc) -> None:
     assert "no process 77 is visible here" in found.note
 
 
-def test_a_process_of_that_number_that_started_at_another_time_is_somebody_else(host: MakeProc) -> None:
+def test_a_process_with_that_pid_and_another_start_time_is_another_process(host: MakeProc) -> None:
     assert prove_local(EVIDENCE, UNIX, proc=host(backend_s=400)).local is None
 
 
-def test_a_parent_that_started_at_another_time_is_not_the_postmaster(host: MakeProc) -> None:
+def test_a_parent_with_another_start_time_is_not_the_postmaster(host: MakeProc) -> None:
     assert prove_local(EVIDENCE, UNIX, proc=host(postmaster_s=50)).local is None
 
 
-def test_a_clock_set_since_the_start_is_made_up_for_by_the_data_directory(host: MakeProc) -> None:
+def test_a_clock_set_since_the_start_is_compensated_by_the_data_directory(host: MakeProc) -> None:
     assert prove_local(EVIDENCE, UNIX, proc=host(postmaster_s=50, cwd="/data")).local is True
 
 
@@ -82,17 +82,17 @@ def test_a_process_in_a_container_is_not_on_this_host(host: MakeProc) -> None:
     assert prove_local(EVIDENCE, LOOPBACK, proc=host(spaces="4321\t17")).local is None
 
 
-def test_another_host_is_another_host_even_with_the_same_process_numbers(host: MakeProc) -> None:
+def test_another_host_is_another_host_even_with_the_same_pids(host: MakeProc) -> None:
     found = prove_local(EVIDENCE, AWAY, proc=host())
     assert found.local is False
     assert "10.0.0.5" in found.note
 
 
-def test_a_pooler_on_another_host_leaves_it_open(host: MakeProc) -> None:
+def test_with_a_pooler_on_another_host_it_stays_undecided(host: MakeProc) -> None:
     assert prove_local(EVIDENCE, AWAY, through="PgBouncer", proc=host()).local is None
 
 
-def test_the_configuration_decides_where_it_speaks(host: MakeProc) -> None:
+def test_the_configuration_decides_if_it_is_explicit(host: MakeProc) -> None:
     proc = host()
     elsewhere = replace(EVIDENCE, backend_pid=77)
     assert prove_local(EVIDENCE, UNIX, configured=False, proc=proc).local is False
@@ -120,13 +120,13 @@ def test_a_tunnel_to_this_host_is_still_this_host(cluster: Cluster) -> None:
         assert reading(probe, "pg.server").local is True
 
 
-def test_a_host_declared_foreign_is_not_shown(cluster: Cluster) -> None:
+def test_a_host_configured_as_remote_is_not_shown(cluster: Cluster) -> None:
     with probing(cluster, options=MonitorOptions(host_panels=False)) as probe:
         assert reading(probe, "pg.server").local is False
 
 
 @pytest.mark.root
-def test_a_server_in_a_pid_namespace_of_its_own_is_not_proven_though_its_socket_is_here(
+def test_a_server_in_its_own_pid_namespace_is_not_proven_even_with_a_local_socket(
     fresh_cluster: FreshCluster, require_tool: Callable[[str], str]
 ) -> None:
     cluster = fresh_cluster()
@@ -171,7 +171,7 @@ def hiding(proc: str, *, uid: int, peer_port: int = 40112) -> str:
 OWN_END = SocketRoute("127.0.0.1", True, own_port=40112, peer_port=0x1538)
 
 
-def test_where_processes_are_hidden_the_server_s_end_of_the_connection_is_proof(host: MakeProc, tmp_path: Path) -> None:
+def test_with_hidden_processes_the_server_end_of_the_connection_is_proof(host: MakeProc, tmp_path: Path) -> None:
     proc = hiding(host(), uid=tmp_path.stat().st_uid)
     ours = replace(EVIDENCE, data_directory=str(tmp_path), client_port=40112)
     assert prove_local(ours, OWN_END, proc=proc).local is True
@@ -181,7 +181,7 @@ def test_where_processes_are_hidden_the_server_s_end_of_the_connection_is_proof(
     assert prove_local(ours, UNIX, proc=proc).local is None
 
 
-def test_a_socket_of_somebody_else_than_the_owner_of_the_data_is_no_proof(host: MakeProc, tmp_path: Path) -> None:
+def test_a_socket_not_owned_by_the_owner_of_the_data_is_not_proof(host: MakeProc, tmp_path: Path) -> None:
     proc = hiding(host(), uid=tmp_path.stat().st_uid + 1)
     ours = replace(EVIDENCE, data_directory=str(tmp_path), client_port=40112)
     assert prove_local(ours, OWN_END, proc=proc).local is None

@@ -28,7 +28,7 @@ def sorting(cluster: Cluster, *settings: str) -> Iterator[int]:
         yield sorter.info.backend_pid
 
 
-def test_files_of_a_sort_under_way_are_listed_with_its_process_until_it_is_over(server: Cluster) -> None:
+def test_files_of_a_running_sort_are_listed_with_its_process_until_it_ends(server: Cluster) -> None:
     """The session ends with the sort: another would report what it wrote up to ten seconds later."""
     with probing(server) as probe:
         before = reading(probe, "pg.temp")
@@ -45,7 +45,7 @@ def test_files_of_a_sort_under_way_are_listed_with_its_process_until_it_is_over(
     assert during.closed_bytes == before.closed_bytes, "what is still open has not been counted by any view"
 
 
-def test_files_in_a_tablespace_are_told_apart(server: Cluster) -> None:
+def test_files_in_a_tablespace_are_distinguished(server: Cluster) -> None:
     place = server.base / "fast"
     place.mkdir()
     owner = os.stat(server.data_directory)
@@ -60,7 +60,7 @@ def test_files_in_a_tablespace_are_told_apart(server: Cluster) -> None:
         place.rmdir()
 
 
-def test_a_role_that_may_not_list_them_is_told_what_would_help(cluster: Cluster) -> None:
+def test_a_role_that_may_not_list_them_is_shown_the_required_grant(cluster: Cluster) -> None:
     query(cluster, "create role no_listing login")
     try:
         with probing(cluster, user="no_listing") as probe:

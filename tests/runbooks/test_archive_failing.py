@@ -63,13 +63,13 @@ def without_gap(names: list[str]) -> bool:
     return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def test_an_archive_that_works_is_left_alone(scene: Scene) -> None:
+def test_a_working_archive_is_left_alone(scene: Scene) -> None:
     walk = scene.headless(BOOK, SAID, f"{CAN}=fix", TOLD)
     assert walk.code == 7, walk.text
     assert walk.red() == ["what-waits-and-since-when/check"] and walk.done() == []
 
 
-def test_it_is_named_and_once_the_place_is_mended_every_file_arrives(undone: Scene) -> None:
+def test_the_failure_is_named_and_once_the_path_is_fixed_every_file_is_archived(undone: Scene) -> None:
     command, there = undone.cluster.psql(COMMAND), len(segments(archive_directory(undone.cluster)))
     assert_named(undone.named())
     frame = undone.frame(lambda frame: (frame.replication.archive_ready_count or 0) > 2, "a backlog")
@@ -98,7 +98,7 @@ def test_it_is_named_and_once_the_place_is_mended_every_file_arrives(undone: Sce
     assert without_gap(archived) and len(archived) > there + 2
 
 
-def test_it_is_archived_into_a_directory_for_a_time_and_put_back(failing: Scene, disk_directory: Path) -> None:
+def test_it_archives_into_a_directory_temporarily_and_reverts_that(failing: Scene, disk_directory: Path) -> None:
     cluster, command = failing.cluster, failing.cluster.psql(COMMAND)
     disk_directory.chmod(0o755)
     other = disk_directory / "elsewhere"
@@ -124,7 +124,7 @@ def test_it_is_archived_into_a_directory_for_a_time_and_put_back(failing: Scene,
     failing.cleared("settings-left")
 
 
-def test_a_command_of_ones_own_is_looked_after_and_a_gap_asks_for_a_new_base_backup(failing: Scene) -> None:
+def test_a_custom_command_is_monitored_and_a_gap_requires_a_new_base_backup(failing: Scene) -> None:
     cluster = failing.cluster
     other = cluster.base / "elsewhere"
     other.mkdir(mode=0o700)
@@ -156,7 +156,7 @@ def test_a_command_of_ones_own_is_looked_after_and_a_gap_asks_for_a_new_base_bac
     assert failing.headless("put-back").code == 0
 
 
-def test_a_command_is_not_offered_where_a_library_archives(failing: Scene) -> None:
+def test_a_command_is_not_offered_if_a_library_archives(failing: Scene) -> None:
     cluster = failing.cluster
     if cluster.major < 15:
         pytest.skip("archive_library came with 15")
@@ -176,7 +176,7 @@ def test_a_command_is_not_offered_where_a_library_archives(failing: Scene) -> No
         cluster.psql("select pg_reload_conf()")
 
 
-def test_the_command_it_makes_never_overwrites_and_says_yes_to_an_equal_file(tmp_path: Path) -> None:
+def test_the_generated_command_never_overwrites_and_accepts_an_equal_file(tmp_path: Path) -> None:
     plan = compile_text(DOCUMENT.read_text(encoding="utf-8"), DOCUMENT.name)
     _, block = plan.block(f"{PLACE}/measure")
     place, file = tmp_path / "place", tmp_path / "00000001000000000000002A"

@@ -33,7 +33,7 @@ def scene(disk_directory: Path) -> Iterator[Scene]:
             yield made
 
 
-def test_on_a_host_without_a_stall_it_is_not_begun(scene: Scene) -> None:
+def test_on_a_host_without_a_stall_it_does_not_start(scene: Scene) -> None:
     said = {"reclaim-stall", "memory-reclaim"}
     scene.frame(lambda now: now.judged and not said & open_rules(now), "a host that reclaims nothing")
     walk = scene.headless(BOOK, f"{COUNT}=stall", f"{ANNOUNCE}=ticket", f"{DROP}={scene.target}")
@@ -41,7 +41,7 @@ def test_on_a_host_without_a_stall_it_is_not_begun(scene: Scene) -> None:
     assert walk.records("run.started") == [] and walk.done() == []
 
 
-def test_a_stall_is_named_with_its_chain_and_i_o_that_came_back_is_seen_after_the_drop(scene: Scene) -> None:
+def test_a_stall_is_named_with_its_causes_and_recovered_io_is_detected_after_the_drop(scene: Scene) -> None:
     started = scene.sql(STARTED)
     assert_named(scene.named())
     frame = scene.frame(lambda frame: (frame.connections.used or 0) > 220, "connections that fill")

@@ -86,18 +86,18 @@ def with_amcheck(scene: Scene) -> None:
         lacking(error.message)
 
 
-def test_only_a_server_with_failures_is_walked(healthy: Scene) -> None:
+def test_it_runs_only_on_a_server_with_failures(healthy: Scene) -> None:
     walk = healthy.headless(BOOK)
     assert walk.code == 7, walk.text
     assert "where-is-it/check" in walk.red() and walk.done() == []
 
 
-def test_a_damaged_page_that_is_read_is_named_within_five_seconds(scene: Scene, verdict: IncidentVerdict) -> None:
+def test_a_damaged_page_is_named_within_five_seconds_after_its_read(scene: Scene, verdict: IncidentVerdict) -> None:
     scene.frame(lambda frame: frame.safety.checksum_failures == 1, "one failure counted")
     assert_named(verdict)
 
 
-def test_a_table_that_was_not_brought_back_is_found_before_the_end(scene: Scene) -> None:
+def test_a_table_that_was_not_recovered_is_found_before_the_end(scene: Scene) -> None:
     with_amcheck(scene)
     walk = scene.person(BOOK, answers(scene, TABLE, choose="copy"))
     assert walk.code == 7, walk.text
@@ -106,7 +106,7 @@ def test_a_table_that_was_not_brought_back_is_found_before_the_end(scene: Scene)
     assert f"relation {path_of(scene, TABLE)}" in walk.output
 
 
-def test_the_damaged_file_is_copied_as_it_lies_on_the_disk(scene: Scene) -> None:
+def test_the_damaged_file_is_copied_as_it_is_on_disk(scene: Scene) -> None:
     path = scene.cluster.data_directory / path_of(scene, TABLE)
     into = scene.cluster.base / "copies"
     walk = scene.person(BOOK, answers(scene, TABLE, choose="stop", **{"copy-the-file-first/input": str(into)}))
@@ -118,7 +118,7 @@ def test_the_damaged_file_is_copied_as_it_lies_on_the_disk(scene: Scene) -> None
     assert f"{path.name}: " in walk.output and f"copied to {directory}" in walk.output
 
 
-def test_nothing_goes_on_where_the_copy_cannot_be_made(scene: Scene) -> None:
+def test_nothing_continues_if_the_copy_fails(scene: Scene) -> None:
     taken = scene.cluster.base / "a file"
     taken.write_text("mine")
     walk = scene.person(BOOK, answers(scene, TABLE, **{"copy-the-file-first/input": str(taken)}))
@@ -127,7 +127,7 @@ def test_nothing_goes_on_where_the_copy_cannot_be_made(scene: Scene) -> None:
     assert taken.read_text() == "mine"
 
 
-def test_another_database_is_not_the_one_to_look_in(scene: Scene) -> None:
+def test_another_database_is_not_the_one_to_check(scene: Scene) -> None:
     with watched(scene.cluster.dsn(dbname="postgres")) as beside:
         beside.raised(BOOK)
         walk = beside.headless(BOOK)
@@ -135,13 +135,13 @@ def test_another_database_is_not_the_one_to_look_in(scene: Scene) -> None:
         assert walk.red() == ["where-is-it/check-2"] and walk.done() == []
 
 
-def test_a_file_that_is_none_of_this_database_is_not_taken(scene: Scene) -> None:
+def test_a_file_that_is_not_of_this_database_is_not_accepted(scene: Scene) -> None:
     walk = scene.person(BOOK, {**answers(scene, TABLE), "which-relation/input": "base/1/4711"})
     assert walk.code == 7, walk.text
     assert walk.red() == ["which-relation/preview-2"] and walk.done() == []
 
 
-def test_an_index_is_rebuilt_and_a_table_brought_back_without_touching_anything_else(scene: Scene) -> None:
+def test_an_index_is_rebuilt_and_a_table_recovered_without_changing_anything_else(scene: Scene) -> None:
     with_amcheck(scene)
     scene.sql(MADE)
     scene.sql(f"create index {INDEX} on {SECOND} (i)")
@@ -187,7 +187,7 @@ def test_an_index_is_rebuilt_and_a_table_brought_back_without_touching_anything_
     scene.raised(BOOK)
 
 
-def test_its_owner_rebuilds_an_odd_index_in_another_tablespace_under_limits_of_his_role(scene: Scene) -> None:
+def test_its_owner_rebuilds_an_index_in_another_tablespace_within_role_limits(scene: Scene) -> None:
     beside = scene.cluster.base / "beside"
     beside.mkdir(mode=0o700)
     scene.cluster.account.chown(beside)
@@ -210,7 +210,7 @@ def test_its_owner_rebuilds_an_odd_index_in_another_tablespace_under_limits_of_h
         assert walk.failed() == ["copy-the-file-first/run", "is-there-more/run"]
 
 
-def test_an_index_of_an_exclusion_constraint_is_rebuilt_under_a_lock_or_not_at_all(scene: Scene) -> None:
+def test_an_exclusion_constraint_index_is_rebuilt_under_a_lock_or_not_at_all(scene: Scene) -> None:
     scene.sql("create table third (i int4range, exclude using gist (i with &&))")
     before = path_of(scene, "third_i_excl")
     said = answers(scene, "third_i_excl", choose="locked", type=ASKED)
@@ -225,7 +225,7 @@ def test_an_index_of_an_exclusion_constraint_is_rebuilt_under_a_lock_or_not_at_a
     scene.sql("drop table third")
 
 
-def test_a_map_is_written_again_and_a_view_refreshed(scene: Scene) -> None:
+def test_a_visibility_map_is_rewritten_and_a_view_refreshed(scene: Scene) -> None:
     scene.sql("create table fourth (i int); insert into fourth select generate_series(1, 1000)")
     scene.cluster.psql("vacuum fourth", dbname=DATABASE)
     scene.sql("create materialized view fifth as select i from fourth")

@@ -98,7 +98,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_lies_in_a_file_and_what_fits_it_is_found_out_by_its_path(kind: str, made: Cluster) -> None:
+def test_the_content_of_a_file_and_its_fix_are_determined_by_its_path(kind: str, made: Cluster) -> None:
     asked, more, what, way = KINDS[kind]
     row = relation_at(made, query(made, asked) + more)
     assert (row["what"], row["way"]) == (what, way)
@@ -108,7 +108,7 @@ def test_what_lies_in_a_file_and_what_fits_it_is_found_out_by_its_path(kind: str
         assert row["belongs_to"] == belongs[kind]
 
 
-def test_a_file_of_the_default_directory_is_found_where_the_database_has_another_tablespace(made: Cluster) -> None:
+def test_a_file_in_the_default_directory_is_found_if_the_database_has_another_tablespace(made: Cluster) -> None:
     query(made, "create database elsewhere tablespace beside")
     query(made, "create table public.plain (i int) tablespace pg_default", dbname="elsewhere")
     query(made, "create table public.usual (i int)", dbname="elsewhere")
@@ -119,7 +119,7 @@ def test_a_file_of_the_default_directory_is_found_where_the_database_has_another
         assert seen(made, "which-relation/preview-2", path=path) == [], "the file of another database"
 
 
-def test_a_role_that_may_not_see_where_the_data_lies_is_told_all_but_that(made: Cluster) -> None:
+def test_a_role_that_may_not_see_the_data_path_is_shown_everything_else(made: Cluster) -> None:
     query(made, "create role plain login")
     path = query(made, PATH.format(ODD))
     _, block = PLAN.block("which-relation/preview-2")
@@ -133,7 +133,7 @@ def test_a_role_that_may_not_see_where_the_data_lies_is_told_all_but_that(made: 
     ("counts", "holds"),
     [({"postgres": 1}, True), ({"": 1}, True), ({"app": 1}, False), ({"app": 1, "": 1}, False), ({}, False)],
 )
-def test_it_is_begun_where_the_failures_are(counts: dict[str, int], holds: bool, made: Cluster) -> None:
+def test_it_starts_only_where_the_failures_are(counts: dict[str, int], holds: bool, made: Cluster) -> None:
     # The counters themselves take a damaged page of each database; what is decided by them stands in the query.
     _, block = PLAN.block("where-is-it/check-2")
     rows = ", ".join(
@@ -144,7 +144,7 @@ def test_it_is_begun_where_the_failures_are(counts: dict[str, int], holds: bool,
     assert query(made, text).split("|")[0] == ("t" if holds else "f")
 
 
-def test_on_a_standby_nothing_is_offered_that_writes(fresh_cluster: FreshCluster) -> None:
+def test_on_a_standby_no_writing_step_is_offered(fresh_cluster: FreshCluster) -> None:
     primary = fresh_cluster()
     query(primary, "create table public.orders (i int primary key)")
     path = query(primary, PATH.format("public.orders_pkey"))
@@ -165,7 +165,7 @@ def writing(cluster: Cluster) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_a_rebuild_cut_short_by_lock_timeout_leaves_an_invalid_index_beside_a_valid_one(
+def test_a_rebuild_ended_by_lock_timeout_leaves_an_invalid_index_next_to_a_valid_one(
     major: int, reused_cluster: FreshCluster
 ) -> None:
     cluster = reused_cluster(major=major)
@@ -193,7 +193,7 @@ def test_a_rebuild_cut_short_by_lock_timeout_leaves_an_invalid_index_beside_a_va
 
 
 @pytest.mark.parametrize("major", [14, 18])
-def test_two_ranges_read_around_a_page_and_no_filter_does(major: int, reused_cluster: FreshCluster) -> None:
+def test_two_ranges_skip_a_page_and_a_filter_does_not(major: int, reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(major=major)
     for one in (TABLE, FILLED):
         query(cluster, one)
@@ -215,7 +215,7 @@ def test_two_ranges_read_around_a_page_and_no_filter_does(major: int, reused_clu
     assert 0 < 2000 - before - after < 100
 
 
-def test_a_damaged_map_is_read_as_an_empty_one_and_vacuum_writes_it_again(reused_cluster: FreshCluster) -> None:
+def test_a_damaged_map_is_read_as_empty_and_vacuum_rewrites_it(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     failures = "select sum(checksum_failures) from pg_stat_database"
     vacuum = "vacuum (disable_page_skipping) public.rows"

@@ -49,13 +49,13 @@ def limit_of(scene: Scene) -> str:
     return scene.cluster.psql(f"select rolconnlimit from pg_roles where rolname = '{ROLE}'")
 
 
-def test_where_there_is_room_it_is_not_begun(scene: Scene) -> None:
+def test_with_enough_free_space_it_does_not_start(scene: Scene) -> None:
     walk = scene.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application=APPLICATION)
     assert walk.code == 7, walk.text
     assert walk.records("run.started") == [] and walk.done() == []
 
 
-def test_a_storm_of_connections_is_named_within_five_seconds(storm: Scene, verdict: IncidentVerdict) -> None:
+def test_a_connection_storm_is_named_within_five_seconds(storm: Scene, verdict: IncidentVerdict) -> None:
     frame = storm.frame(lambda frame: (frame.connections.used or 0) >= 240, "nearly every slot taken")
     assert frame.connections.used is not None and frame.connections.usable is not None
     assert frame.connections.usable - frame.connections.used <= LEFT
@@ -63,7 +63,7 @@ def test_a_storm_of_connections_is_named_within_five_seconds(storm: Scene, verdi
     assert_named(verdict)
 
 
-def test_another_application_is_not_the_storm_and_given_up_the_limit_is_taken_back(storm: Scene) -> None:
+def test_another_application_is_not_the_storm_and_on_abort_the_limit_is_reverted(storm: Scene) -> None:
     before = sessions(storm, APPLICATION)
     storm.cluster.psql(f"alter role {ROLE} connection limit 300")
     other = storm.headless(BOOK, f"{SOURCE}=sessions", f"{END}=1", TOLD, application="shop-web")
@@ -82,7 +82,7 @@ def test_another_application_is_not_the_storm_and_given_up_the_limit_is_taken_ba
     assert sessions(storm, APPLICATION) == before
 
 
-def test_a_role_whose_limit_counts_for_nothing_or_may_not_be_set_is_not_limited(storm: Scene) -> None:
+def test_a_role_whose_limit_has_no_effect_or_may_not_be_set_is_not_limited(storm: Scene) -> None:
     walk = storm.headless(
         BOOK,
         f"{SOURCE}=limit",
@@ -112,7 +112,7 @@ def test_a_role_whose_limit_counts_for_nothing_or_may_not_be_set_is_not_limited(
     assert limit_of(storm) == "-1"
 
 
-def test_a_session_that_would_take_something_with_it_is_told_apart(storm: Scene) -> None:
+def test_a_session_whose_end_would_lose_something_is_marked(storm: Scene) -> None:
     dsn = storm.cluster.dsn(user="postgres", dbname=DATABASE, application_name=APPLICATION)
     with (
         psycopg.connect(dsn, autocommit=True) as leader, psycopg.connect(dsn, autocommit=True) as maker,
@@ -135,7 +135,7 @@ def test_a_session_that_would_take_something_with_it_is_told_apart(storm: Scene)
         assert keeping == expected | ({maker.info.backend_pid} if temporary else set())
 
 
-def test_its_role_is_limited_and_its_idle_sessions_ended_and_nobody_elses(storm: Scene) -> None:
+def test_its_role_is_limited_and_only_its_idle_sessions_are_terminated(storm: Scene) -> None:
     pool = sessions(storm, "shop-web-pool")
     dsn = storm.cluster.dsn(user="postgres", dbname=DATABASE, application_name=APPLICATION)
     with psycopg.connect(dsn) as at_work:

@@ -23,7 +23,7 @@ def files(scene: Scene) -> list[str]:
 
 
 @pytest.mark.root
-def test_a_disk_that_fills_up_is_named_and_the_copies_go_and_the_data_stays() -> None:
+def test_a_disk_that_fills_up_is_named_and_copies_are_deleted_while_data_stays() -> None:
     with incident(BOOK, SMALL) as scene:
         assert_named(scene.named())
         scene.frame(lambda frame: fullest(frame) > 80, "80 %")

@@ -80,16 +80,14 @@ def used(frame: Frame, disk: LoopDisk) -> float | None:
     return next((row.used_pct for row in frame.disks.mounts if row.path == str(disk.path)), None)
 
 
-def test_a_disk_with_room_and_one_that_is_not_known_are_left_alone(scene: Scene, disk: LoopDisk) -> None:
+def test_a_disk_with_space_and_an_unknown_one_are_left_alone(scene: Scene, disk: LoopDisk) -> None:
     for mount in (disk.path, Path("/nowhere")):
         walk = scene.headless(BOOK, "what-grows=temp", mount=str(mount))
         assert walk.code == 7, walk.text
         assert walk.red() == ["how-full-how-fast/check"] and walk.done() == []
 
 
-def test_a_big_file_or_a_slot_ends_the_run_for_the_runbook_that_is_for_it(
-    scene: Scene, disk: LoopDisk, copy: Path
-) -> None:
+def test_a_big_file_or_a_slot_ends_the_run_and_names_its_runbook(scene: Scene, disk: LoopDisk, copy: Path) -> None:
     fill(disk, copy, 86)
     scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
     big = scene.headless(
@@ -102,7 +100,9 @@ def test_a_big_file_or_a_slot_ends_the_run_for_the_runbook_that_is_for_it(
     assert copy.exists()
 
 
-def test_what_grows_is_told_first_and_by_how_much(scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path) -> None:
+def test_the_fastest_growth_is_shown_first_with_its_amount(
+    scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path
+) -> None:
     cluster.psql("select pg_create_physical_replication_slot('left', true)")
     fill(disk, copy, 86)
     scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
@@ -119,7 +119,7 @@ def test_what_grows_is_told_first_and_by_how_much(scene: Scene, cluster: Cluster
     assert {"wal_keep_size", "max_wal_size", "min_wal_size"} <= set(kept)
 
 
-def test_the_biggest_relations_are_named_while_somebody_rewrites_them(
+def test_the_biggest_relations_are_named_while_they_are_rewritten(
     scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path
 ) -> None:
     other = disk.path / "other"
@@ -159,7 +159,7 @@ def test_the_biggest_relations_are_named_while_somebody_rewrites_them(
     cluster.psql('drop tablespace "Slow\'s"')
 
 
-def test_what_spills_is_cancelled_and_gives_its_room_back(
+def test_a_spilling_statement_is_cancelled_and_frees_its_space(
     scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path
 ) -> None:
     with (
@@ -180,7 +180,7 @@ def test_what_spills_is_cancelled_and_gives_its_room_back(
         assert bystander.execute("select 1").fetchone() == (1,)
 
 
-def test_wal_goes_once_less_is_to_be_kept(scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path) -> None:
+def test_wal_is_removed_once_less_must_be_kept(scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path) -> None:
     cluster.psql("alter system set wal_keep_size = '96MB'")
     cluster.psql("select pg_reload_conf()")
     cluster.psql(

@@ -25,7 +25,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         yield made
 
 
-def test_a_dump_has_its_name_once_it_is_whole_and_its_times_are_told(here: Ground) -> None:
+def test_a_dump_gets_its_name_once_it_is_complete_and_its_durations_are_reported(here: Ground) -> None:
     to = here.place / "nightly 'one'"
     walk = here.headless(BOOK, database=DATABASE, to=str(to), jobs="2", same_disk="yes", verify="sample")
     assert walk.code == 0, walk.text
@@ -37,7 +37,7 @@ def test_a_dump_has_its_name_once_it_is_whole_and_its_times_are_told(here: Groun
     assert hushed(here.scene.console.home), "the password is written down"
 
 
-def test_what_a_step_usually_takes_is_told_by_dumps_of_the_same_database(here: Ground) -> None:
+def test_the_typical_duration_of_a_step_comes_from_dumps_of_the_same_database(here: Ground) -> None:
     def dumped(database: str, name: str) -> tuple[RunSummary, StepSummary]:
         walk = here.headless(BOOK, database=database, to=str(here.place / name), format="custom", same_disk="yes")
         assert walk.code == 0, walk.text
@@ -52,14 +52,14 @@ def test_what_a_step_usually_takes_is_told_by_dumps_of_the_same_database(here: G
 
 
 @pytest.mark.parametrize("format", ["custom", "plain"])
-def test_a_dump_is_one_file_where_that_is_wanted(here: Ground, format: str) -> None:
+def test_a_dump_is_one_file_if_requested(here: Ground, format: str) -> None:
     to = here.place / format
     walk = here.headless(BOOK, database=DATABASE, to=str(to), format=format, compression="gzip", same_disk="yes")
     assert walk.code == 0, walk.text
     assert to.is_file() and to.stat().st_mode & 0o077 == 0, "others may read it"
 
 
-def test_it_is_not_begun_where_it_would_harm_or_be_harmed(here: Ground) -> None:
+def test_it_does_not_start_if_it_would_cause_or_suffer_harm(here: Ground) -> None:
     to = here.place / "never"
     beside = here.cluster.data_directory.parent / "never"
     assert refused(here, to=str(beside)) == [f"{MOMENT}/disk"], "beside the data, and nobody said that this is meant"
@@ -79,7 +79,7 @@ def test_it_is_not_begun_where_it_would_harm_or_be_harmed(here: Ground) -> None:
     assert not to.exists() and not to.with_name("never.partial").exists()
 
 
-def test_what_a_failure_leaves_is_named_and_goes_only_when_a_person_says_so(here: Ground) -> None:
+def test_leftovers_of_a_failure_are_named_and_removed_only_after_confirmation(here: Ground) -> None:
     to = here.place / "cut short"
     partial = to.with_name(to.name + ".partial")
     inputs = {"database": DATABASE, "to": str(to), "jobs": "2", "same_disk": "yes", "lock_wait": "1s"}
@@ -99,7 +99,7 @@ def test_what_a_failure_leaves_is_named_and_goes_only_when_a_person_says_so(here
         assert f"was renamed to {aside}:" in walk.output, "what the first one had left"
 
 
-def test_the_next_dump_of_the_name_begins_beside_what_a_failure_left_and_never_beside_what_is_not_its_own(
+def test_the_next_dump_of_the_name_starts_next_to_leftovers_and_never_next_to_foreign_files(
     here: Ground,
 ) -> None:
     to = here.place / "nightly"

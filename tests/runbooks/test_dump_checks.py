@@ -173,7 +173,7 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("what", LACKING)
-def test_what_pg_dump_would_stop_at_is_named_before_it_begins(shop: Cluster, what: str) -> None:
+def test_what_would_stop_pg_dump_is_named_before_it_starts(shop: Cluster, what: str) -> None:
     breaks, mends, said, stops = LACKING[what]
     changed(shop, breaks)
     try:
@@ -185,7 +185,7 @@ def test_what_pg_dump_would_stop_at_is_named_before_it_begins(shop: Cluster, wha
 
 
 @pytest.mark.parametrize("what", HEALTHY)
-def test_what_pg_dump_can_dump_is_not_held_up(shop: Cluster, what: str) -> None:
+def test_what_pg_dump_can_dump_is_not_blocked(shop: Cluster, what: str) -> None:
     breaks, mends = HEALTHY[what]
     changed(shop, breaks)
     try:
@@ -204,14 +204,14 @@ def test_a_superuser_may_dump_everything(shop: Cluster) -> None:
         changed(shop, 'alter table "Items" disable row level security; select lo_unlink(4711)')
 
 
-def test_a_statement_the_server_refuses_fails_the_check(shop: Cluster) -> None:
+def test_a_statement_the_server_rejects_fails_the_check(shop: Cluster) -> None:
     for block in ("rights", "locks", "disk"):
         done = looked(shop, f"{MOMENT}/{block}", RB_database="no such database")
         assert done.returncode not in (0, 1) and "does not exist" in done.stderr, (block, done)
 
 
 @pytest.mark.parametrize("book", ["dump", "dump-jobs"])
-def test_a_prepared_transaction_that_holds_a_table_is_named(shop: Cluster, book: str) -> None:
+def test_a_prepared_transaction_that_locks_a_table_is_named(shop: Cluster, book: str) -> None:
     quoted = PREPARED.replace("'", "''")
     changed(shop, f"begin; lock table \"Items\" in access exclusive mode; prepare transaction '{quoted}'")
     try:
@@ -227,7 +227,7 @@ def test_a_prepared_transaction_that_holds_a_table_is_named(shop: Cluster, book:
 
 
 @pytest.mark.parametrize("book", ["dump", "dump-jobs"])
-def test_a_lock_counts_where_it_is_on_what_is_dumped(shop: Cluster, book: str) -> None:
+def test_a_lock_counts_only_on_dumped_objects(shop: Cluster, book: str) -> None:
     """`other` may not see since when: what is not known counts as long."""
     changed(shop, "alter role other login")
     with session(shop, dbname=SHOP) as one, session(shop, dbname=SHOP) as two:
@@ -246,7 +246,7 @@ def test_a_lock_counts_where_it_is_on_what_is_dumped(shop: Cluster, book: str) -
     changed(shop, "alter role other nologin")
 
 
-def test_what_a_dump_will_not_hold_is_listed(shop: Cluster) -> None:
+def test_what_a_dump_will_not_contain_is_listed(shop: Cluster) -> None:
     changed(shop, "create subscription elsewhere connection 'dbname=nowhere' publication p with (connect = false)")
     try:
         listed = looked(shop, "dump-it/left-out").stdout
@@ -259,7 +259,7 @@ def test_what_a_dump_will_not_hold_is_listed(shop: Cluster) -> None:
         changed(shop, "alter subscription elsewhere set (slot_name = none); drop subscription elsewhere")
 
 
-def test_how_it_is_compressed_is_asked_of_pg_dump_itself_which_may_be_a_script(shop: Cluster, tmp_path: Path) -> None:
+def test_the_compression_is_queried_from_pg_dump_itself_which_may_be_a_script(shop: Cluster, tmp_path: Path) -> None:
     """As Debian's /usr/bin/pg_dump is one."""
     program = find_binaries(["pg_dump"], at_least=shop.major).program("pg_dump")
     script_of = tmp_path / "pg_dump"
@@ -281,7 +281,7 @@ def test_how_it_is_compressed_is_asked_of_pg_dump_itself_which_may_be_a_script(s
     assert (done.returncode, done.stdout) == (0, "gzip:1\n"), done
 
 
-def test_a_disk_nobody_may_look_at_is_not_taken_for_another_one(disk_directory: Path) -> None:
+def test_a_disk_that_cannot_be_checked_is_not_mistaken_for_another_one(disk_directory: Path) -> None:
     require_root()
     with Cluster(settings={"listen_addresses": "127.0.0.1"}, durable=False) as cluster:
         cluster.psql("create role reader login password 'r' in role pg_monitor")
@@ -302,7 +302,7 @@ def test_a_disk_nobody_may_look_at_is_not_taken_for_another_one(disk_directory: 
         assert beside.returncode == 1 and f"on the same disk: {place}\n" in beside.stdout, beside
 
 
-def test_a_standby_is_dumped_where_replay_waits_for_the_dump_or_is_paused() -> None:
+def test_a_standby_is_dumped_if_replay_waits_for_the_dump_or_is_paused() -> None:
     _, found = compile_text((SHIPPED / "dump.md").read_text(), "dump").block(f"{MOMENT}/standby")
 
     def undisturbed(cluster: Cluster) -> bool:

@@ -22,7 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
         yield there
 
 
-def test_it_finds_a_number_shows_the_table_and_keeps_it_for_the_next_dump(made: Ground) -> None:
+def test_it_finds_a_number_shows_the_table_and_saves_it_for_the_next_dump(made: Ground) -> None:
     walk = made.headless(BOOK, database=DATABASE, to=str(made.place), most="2", window="5s")
     assert walk.code == 0, walk.text
     assert TRY in walk.done()
@@ -36,7 +36,7 @@ def test_it_finds_a_number_shows_the_table_and_keeps_it_for_the_next_dump(made: 
     assert hushed(made.scene.console.home)
 
 
-def test_while_somebody_waits_for_a_table_alone_it_is_not_begun(made: Ground) -> None:
+def test_while_a_session_waits_for_an_exclusive_lock_it_does_not_start(made: Ground) -> None:
     with made.session(DATABASE) as reader, made.session(DATABASE) as waiter, made.session("postgres") as asking:
         reader.execute("begin")
         reader.execute("lock table items_1 in access share mode")
@@ -49,7 +49,7 @@ def test_while_somebody_waits_for_a_table_alone_it_is_not_begun(made: Ground) ->
     assert TRY not in walk.done()
 
 
-def test_beside_another_dump_and_without_connections_it_is_not_begun(made: Ground) -> None:
+def test_during_another_dump_or_without_connections_it_does_not_start(made: Ground) -> None:
     with made.session(DATABASE) as other:
         other.execute("set application_name = 'pg_dump'")
         other.execute(f'alter database "{DATABASE}" connection limit 4')
@@ -60,13 +60,13 @@ def test_beside_another_dump_and_without_connections_it_is_not_begun(made: Groun
     assert TRY not in walk.done()
 
 
-def test_a_scratch_directory_that_is_not_there_fails_the_step_and_keeps_nothing(made: Ground) -> None:
+def test_a_missing_scratch_directory_fails_the_step_and_saves_nothing(made: Ground) -> None:
     walk = made.headless(BOOK, database=DATABASE, to=str(made.place / "nowhere-at-all"))
     assert walk.code == 7, walk.text
     assert "is not the absolute path of a directory" in walk.text
 
 
-def test_without_a_pg_dump_that_can_it_is_not_begun(made: Ground, tmp_path: Path) -> None:
+def test_without_a_suitable_pg_dump_it_does_not_start(made: Ground, tmp_path: Path) -> None:
     for name in ("pg_dump", "psql"):
         program = tmp_path / name
         program.write_text(

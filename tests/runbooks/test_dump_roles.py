@@ -50,7 +50,7 @@ def here(shop: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gr
         yield Ground(shop, scene, tmp_path_factory.mktemp("dumps"))
 
 
-def test_a_role_that_may_read_all_of_it_dumps_it_with_the_roles_beside(here: Ground) -> None:
+def test_a_role_that_may_read_everything_dumps_it_together_with_the_roles(here: Ground) -> None:
     to = here.place / "night 1"
     walk = here.headless(BOOK, database=SHOP, to=str(to), same_disk="yes", globals="yes")
     assert walk.code == 0, walk.text
@@ -66,7 +66,7 @@ def test_a_role_that_may_read_all_of_it_dumps_it_with_the_roles_beside(here: Gro
     assert again.code == 7 and again.red() == [f"{MOMENT}/place"], again.text
 
 
-def test_a_name_that_is_taken_meanwhile_is_not_overwritten_and_what_lies_beside_goes_when_a_person_says_so(
+def test_a_name_taken_meanwhile_is_not_overwritten_and_leftovers_go_after_confirmation(
     here: Ground,
 ) -> None:
     to = here.place / "taken"
@@ -87,13 +87,13 @@ def test_a_name_that_is_taken_meanwhile_is_not_overwritten_and_what_lies_beside_
     assert sorted(here.place.glob("taken*")) == [to], "it was to be removed, and is there still"
 
 
-def test_over_tcp_the_disk_of_the_data_is_refused_too(here: Ground) -> None:
+def test_over_tcp_the_data_disk_is_refused_too(here: Ground) -> None:
     walk = here.headless(BOOK, database=SHOP, to=str(here.cluster.base / "never"))
     assert walk.code == 7 and walk.red() == [f"{MOMENT}/disk"], walk.text
     assert "on the same disk: " in walk.text
 
 
-def test_rows_that_row_security_hides_are_no_dump(here: Ground) -> None:
+def test_a_dump_missing_rows_hidden_by_row_security_is_refused(here: Ground) -> None:
     here.cluster.psql("alter table alone enable row level security", dbname=SHOP)
     try:
         walk = here.headless(BOOK, database=SHOP, to=str(here.place / "never"), same_disk="yes")
@@ -103,7 +103,7 @@ def test_rows_that_row_security_hides_are_no_dump(here: Ground) -> None:
     assert walk.done() == [] and "row security applies: public.alone" in walk.text
 
 
-def test_a_dump_with_a_damaged_file_keeps_the_name_of_what_is_not_whole(here: Ground, tmp_path: Path) -> None:
+def test_a_dump_with_a_damaged_file_keeps_the_name_of_an_incomplete_one(here: Ground, tmp_path: Path) -> None:
     """pg_dump ends well here: what its disk keeps of it is another matter."""
     for name in ("psql", "pg_restore", "pg_dumpall"):
         (tmp_path / name).symlink_to(f"{here.bin}/{name}")

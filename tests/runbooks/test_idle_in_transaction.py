@@ -46,7 +46,7 @@ def wait_until_idle(scene: Scene, application: str, for_s: float = 1.1) -> None:
         wait_until(lambda: asking.execute(idle).fetchone(), WAIT_S, what="an idle transaction")
 
 
-def test_it_is_named_and_who_cannot_be_reached_is_ended_and_those_behind_go_on(scene: Scene) -> None:
+def test_the_session_is_named_an_unreachable_one_is_terminated_and_the_waiters_continue(scene: Scene) -> None:
     try:
         assert_named(scene.named())
         frame = scene.frame(lambda frame: (frame.locks.waiting or 0) >= BEHIND, "sessions behind it")
@@ -64,7 +64,7 @@ def test_it_is_named_and_who_cannot_be_reached_is_ended_and_those_behind_go_on(s
     assert scene.cluster.psql("select count(*) from pg_stat_activity where application_name = 'shop-web'") == "12"
 
 
-def test_who_can_be_reached_commits_and_nobody_is_ended(scene: Scene) -> None:
+def test_a_reachable_client_commits_and_no_session_is_terminated(scene: Scene) -> None:
     with left_open(scene, "editor") as editor:
 
         def they_commit() -> str:
@@ -80,7 +80,7 @@ def test_who_can_be_reached_commits_and_nobody_is_ended(scene: Scene) -> None:
         assert editor.execute("select 1").fetchone() == (1,)
 
 
-def test_a_session_that_goes_on_before_it_is_confirmed_is_left_alone(scene: Scene) -> None:
+def test_a_session_that_continues_before_the_confirmation_is_left_alone(scene: Scene) -> None:
     with left_open(scene, "editor") as editor:
 
         def it_goes_on() -> str:
@@ -99,7 +99,7 @@ def test_a_session_that_goes_on_before_it_is_confirmed_is_left_alone(scene: Scen
         assert "already done: Terminate 0 sessions" in ended.text
 
 
-def test_a_transaction_younger_than_asked_is_not_what_it_is_for(scene: Scene) -> None:
+def test_a_transaction_younger_than_the_limit_is_out_of_scope(scene: Scene) -> None:
     with left_open(scene, "editor") as editor:
         walk = scene.headless(BOOK, *NOBODY, f"{END}=1", TOLD, age="1h")
         assert walk.code == 7, walk.text
@@ -107,7 +107,7 @@ def test_a_transaction_younger_than_asked_is_not_what_it_is_for(scene: Scene) ->
         assert editor.execute("select 1").fetchone() == (1,)
 
 
-def test_left_alone_they_stay(scene: Scene) -> None:
+def test_deselected_sessions_stay(scene: Scene) -> None:
     with left_open(scene, "editor") as editor:
         walk = scene.headless(BOOK, f"{ASK}=they need it", f"{ASK}=none", age="1s")
         assert walk.code == 0, walk.text

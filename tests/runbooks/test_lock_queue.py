@@ -61,7 +61,7 @@ def waits(scene: Scene) -> int:
     return sum(log.read_text().count("step is-the-queue-gone: Is") for log in logs)
 
 
-def test_the_queue_is_named_and_flows_again_once_the_statement_in_the_middle_gives_way(undone: Scene) -> None:
+def test_the_queue_is_named_and_continues_once_the_statement_in_the_middle_is_cancelled(undone: Scene) -> None:
     web = undone.sql(WEB)
     assert_named(undone.named())
     frame = undone.frame(
@@ -84,7 +84,7 @@ def test_the_queue_is_named_and_flows_again_once_the_statement_in_the_middle_giv
     assert undone.sql(WEB) == web
 
 
-def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Scene) -> None:
+def test_the_root_is_terminated_by_an_operator_at_a_terminal_that_showed_it(queue: Scene) -> None:
     with queue.lines(BOOK) as terminal:
         for asked, typed in (
             ("type `yes` >", "yes"),
@@ -105,7 +105,7 @@ def test_the_root_is_ended_by_somebody_at_a_terminal_who_was_shown_it(queue: Sce
     queue.frame(lambda frame: frame.locks.waiting == 0, "an end of waiting")
 
 
-def test_nobody_is_stopped_where_that_is_chosen_or_another_number_confirmed(queue: Scene) -> None:
+def test_no_session_is_stopped_if_declined_or_a_wrong_number_is_confirmed(queue: Scene) -> None:
     left = queue.headless(BOOK, "what-to-stop=none")
     assert left.code == 0, left.text
     refused = queue.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=2", TOLD)
@@ -138,7 +138,7 @@ def walked_to_the_wait(scene: Scene, others: ExitStack, *confirmed: str, rows: S
         scene.end()
 
 
-def test_a_root_that_is_left_out_is_spared(queue: Scene) -> None:
+def test_a_deselected_root_is_left_alone(queue: Scene) -> None:
     """At first the dump alone is chosen, for the migration waits for it; nobody has to be asked where none is."""
     with other_queue(queue) as others:
         wrong = queue.headless(BOOK, "what-to-stop=root", f"{ROOT}=1", rows=[f"--leave-out={ROOT}=application=pgdump"])
@@ -151,7 +151,7 @@ def test_a_root_that_is_left_out_is_spared(queue: Scene) -> None:
     assert spared.done() == []
 
 
-def test_the_root_of_another_queue_can_be_chosen(queue: Scene) -> None:
+def test_the_root_of_another_queue_can_be_selected(queue: Scene) -> None:
     with other_queue(queue) as others:
         rows = [f"--choose={ROOT}=application=by-hand"]
         with walked_to_the_wait(queue, others, "what-to-stop=root", f"{ROOT}=1", TOLD, rows=rows) as walking:
@@ -162,14 +162,14 @@ def test_the_root_of_another_queue_can_be_chosen(queue: Scene) -> None:
     assert "1 of 2 rows chosen by" in chosen.text and "application pg_dump" in chosen.text
 
 
-def test_a_prepared_transaction_is_not_looked_for_where_none_is_at_the_root(queue: Scene) -> None:
+def test_a_prepared_transaction_is_not_searched_for_if_none_is_at_the_root(queue: Scene) -> None:
     with walked_to_the_wait(queue, ExitStack(), "what-to-stop=prepared", f"{PREPARED}=1", TOLD) as walking:
         assert waiting(queue, MIGRATION) and there(queue, "pg_dump") == 1
     walk = walking.result()
     assert walk.done() == [] and walk.states()[PREPARED] == "ok", walk.text
 
 
-def test_where_nobody_waits_it_is_not_begun(scene: Scene) -> None:
+def test_without_waiting_sessions_it_does_not_start(scene: Scene) -> None:
     scene.rest()
     scene.frame(lambda frame: frame.locks.waiting == 0, "a server without waiters")
     walk = scene.headless(BOOK, "what-to-stop=ddl", f"{CANCEL}=1", TOLD)

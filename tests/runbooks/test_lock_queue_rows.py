@@ -86,7 +86,7 @@ def queues(shop: Cluster) -> Iterator[Cluster]:
         yield shop
 
 
-def test_the_rows_name_the_lock_what_was_written_and_what_is_lost_and_the_findings_queue_is_chosen(
+def test_the_rows_show_lock_written_data_and_loss_and_the_queue_of_the_finding_is_selected(
     queues: Cluster,
 ) -> None:
     rows = seen(queues, QUEUE)
@@ -128,7 +128,7 @@ def test_the_rows_name_the_lock_what_was_written_and_what_is_lost_and_the_findin
     assert seen(queues, MIDDLE, "stranger") == seen(queues, ROOT, "stranger") == {}
 
 
-def test_without_a_queue_behind_a_strong_lock_the_root_with_most_behind_it_is_chosen(shop: Cluster) -> None:
+def test_without_a_queue_behind_a_strong_lock_the_root_with_most_waiters_is_selected(shop: Cluster) -> None:
     with (
         idle_in_transaction(shop, "update public.hot set n = 1", name="first"),
         idle_in_transaction(shop, f"update {ORDERS} set n = 1 where i = 1", name="batch"),
@@ -140,7 +140,7 @@ def test_without_a_queue_behind_a_strong_lock_the_root_with_most_behind_it_is_ch
         assert seen(shop, MIDDLE) == {}, "who waits for a row is not cancelled: it has most often written something"
 
 
-def test_what_is_built_concurrently_leaves_something_behind(shop: Cluster) -> None:
+def test_a_cancelled_concurrent_build_leaves_an_invalid_index(shop: Cluster) -> None:
     with (
         idle_in_transaction(shop, "lock table public.hot in share mode", name="backup"),
         waiting_for_lock(shop, "create index concurrently on public.hot (n)", name="build"),
@@ -175,7 +175,7 @@ def test_a_prepared_transaction_at_the_root_is_named_with_its_lock(fresh_cluster
             assert shown == ("gone", '"Or ders"', "RowExclusive", "all its changes", 1), "and not the other one"
 
 
-def test_on_a_standby_the_root_may_be_the_process_that_replays(fresh_cluster: FreshCluster) -> None:
+def test_on_a_standby_the_root_may_be_the_startup_process(fresh_cluster: FreshCluster) -> None:
     primary = fresh_cluster({"wal_level": "replica"})
     query(primary, "create table public.orders (i int)")
     with (

@@ -48,7 +48,7 @@ def owed(scene: Scene) -> list[Path]:
     return sorted((scene.console.home / "state" / "dba-console" / "reverts").glob("*.json"))
 
 
-def test_a_run_that_ended_without_putting_back_is_told_of_and_put_back(
+def test_a_run_that_ended_without_reverting_is_reported_and_reverted(
     scene: Scene, cluster: Cluster, tmp_path: Path
 ) -> None:
     walk = scene.headless(BOOK)
@@ -69,7 +69,7 @@ def test_a_run_that_ended_without_putting_back_is_told_of_and_put_back(
     assert cluster.psql("show work_mem") == "11MB"
 
 
-def test_what_needs_a_restart_is_asked_about(scene: Scene, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_setting_that_needs_a_restart_is_a_question(scene: Scene, cluster: Cluster, tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.md"
     tuned.write_text(TUNED)
     assert scene.headless(str(tuned)).code == 0
@@ -85,7 +85,7 @@ def test_what_needs_a_restart_is_asked_about(scene: Scene, cluster: Cluster, tmp
     assert owed(scene) == [], "seen to be as it was, and struck out"
 
 
-def test_a_role_that_may_not_read_the_files_is_told_what_may_wait(cluster: Cluster) -> None:
+def test_a_role_that_may_not_read_the_files_is_shown_what_may_be_pending(cluster: Cluster) -> None:
     cluster.psql('create role "Night\'s" login in role pg_monitor')
     cluster.psql("alter system set max_connections = 77")
     cluster.psql("select pg_reload_conf()")

@@ -55,7 +55,7 @@ def ground() -> Iterator[Ground]:
             yield Ground(scene, disk, cluster, backups)
 
 
-def test_the_file_goes_and_its_neighbours_and_the_server_stay(ground: Ground) -> None:
+def test_the_file_is_deleted_and_its_neighbours_and_the_server_stay(ground: Ground) -> None:
     oldest, newest = big_file(ground.backups, 32), big_file(ground.backups, 2, "newest.dump")
     ground.scene.raised("discard-mount")
     free = ground.free()
@@ -68,7 +68,7 @@ def test_the_file_goes_and_its_neighbours_and_the_server_stay(ground: Ground) ->
     assert ground.cluster.psql("select 1") == "1"
 
 
-def test_what_is_not_a_plain_file_with_one_name_is_not_begun_with(ground: Ground) -> None:
+def test_it_does_not_start_with_anything_but_a_plain_file_with_one_name(ground: Ground) -> None:
     one = big_file(ground.backups, 1, "one.dump")
     two, link = ground.backups / "two.dump", ground.backups / "link.dump"
     os.link(one, two)
@@ -93,7 +93,7 @@ def test_a_file_of_the_server_is_refused_and_stays(ground: Ground) -> None:
     path.unlink()
 
 
-def test_one_file_of_a_backup_or_of_a_tools_repository_is_refused_and_stays(ground: Ground) -> None:
+def test_one_file_of_a_backup_or_of_a_backup_repository_is_refused_and_stays(ground: Ground) -> None:
     base = ground.backups / "base" / "2026-11-01"
     tool = ground.backups / "pgbackrest" / "backup" / "main"
     objects = ground.backups / "walg" / "basebackups_005"
@@ -115,7 +115,7 @@ def test_one_file_of_a_backup_or_of_a_tools_repository_is_refused_and_stays(grou
     assert ground.walk(beside).code == 0 and not beside.exists(), "a backup in one file is named in no manifest"
 
 
-def test_without_the_word_nothing_is_cut_and_the_name_is_as_it_was(ground: Ground) -> None:
+def test_without_the_typed_confirmation_nothing_is_cut_and_the_name_stays(ground: Ground) -> None:
     path = big_file(ground.backups, 1, "kept.dump")
     walk = ground.scene.headless(BOOK, *TOLD, file=str(path))
     assert walk.code == 8, walk.text

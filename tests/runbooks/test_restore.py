@@ -60,7 +60,9 @@ def settings(here: Ground) -> list[str]:
     return [here.setting(name) for name in TAKEN]
 
 
-def test_all_of_it_is_there_and_its_phases_are_told_and_the_settings_are_back(here: Ground, archive: Path) -> None:
+def test_everything_is_restored_its_phases_are_reported_and_the_settings_are_reverted(
+    here: Ground, archive: Path
+) -> None:
     before = settings(here)
     how = "dump" if here.cluster.major >= WITH_STATISTICS else "analyze"
     walk = here.headless(BOOK, database="a 'copy'", archive=str(archive), jobs="2", speed="fast", statistics=how)
@@ -80,7 +82,7 @@ def test_all_of_it_is_there_and_its_phases_are_told_and_the_settings_are_back(he
     assert hushed(here.scene.console.home), "the password is written down"
 
 
-def test_errors_that_were_ignored_are_told_and_a_person_decides(here: Ground, broken: Path) -> None:
+def test_ignored_errors_are_reported_and_the_operator_decides(here: Ground, broken: Path) -> None:
     inputs = {"archive": str(broken), "jobs": "2", "speed": "safe", "statistics": "none"}
     before = settings(here)
     walk = here.headless(BOOK, f"{ERRORS}=accept", database="accepted", keys="within", **inputs)
@@ -100,7 +102,7 @@ def test_errors_that_were_ignored_are_told_and_a_person_decides(here: Ground, br
     assert settings(here) == before
 
 
-def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here: Ground, archive: Path) -> None:
+def test_a_killed_restore_is_a_failure_and_leaves_no_setting_behind(here: Ground, archive: Path) -> None:
     """Nobody is there to ask: not about the failure, not about the settings, and the next restore is not refused."""
     before = settings(here)
     here.cluster.psql('create database "cut short"')
@@ -126,7 +128,7 @@ def test_a_restore_that_is_killed_is_a_failure_and_leaves_no_setting_behind(here
     assert settings(here) == before
 
 
-def test_how_its_programs_ended_is_in_the_history(here: Ground, archive: Path) -> None:
+def test_how_its_programs_ended_is_recorded_in_the_history(here: Ground, archive: Path) -> None:
     here.cluster.psql("create database remembered")
     with ExitStack() as stack:
         waiting: list[threading.Thread] = []
@@ -157,7 +159,7 @@ def test_how_its_programs_ended_is_in_the_history(here: Ground, archive: Path) -
     wait_until(lambda: wanted <= endings(here, "remembered"), WAIT_S, what="how they ended")
 
 
-def test_protection_is_not_given_up_where_other_databases_are(here: Ground, archive: Path) -> None:
+def test_durability_is_not_disabled_if_there_are_other_databases(here: Ground, archive: Path) -> None:
     before = settings(here)
     confirmed = "give-up-protection=a crash may lose all of it"
     walk = here.headless(BOOK, confirmed, database="risked", archive=str(archive), jobs="2", speed="risky")
@@ -167,7 +169,7 @@ def test_protection_is_not_given_up_where_other_databases_are(here: Ground, arch
     assert settings(here) == before
 
 
-def test_less_wal_is_written_between_two_restarts_that_a_person_makes(here: Ground, archive: Path) -> None:
+def test_less_wal_is_written_between_two_restarts_by_the_operator(here: Ground, archive: Path) -> None:
     counted: list[str] = []
 
     def anew() -> None:
@@ -190,7 +192,7 @@ def plain(here: Ground) -> bytes:
 
 
 @pytest.mark.parametrize(("packer", "statistics"), [("gzip", "stages"), ("lz4", "none"), ("zstd", "none")])
-def test_packed_sql_is_restored_statement_by_statement(
+def test_compressed_sql_is_restored_statement_by_statement(
     here: Ground, plain: bytes, packer: str, statistics: str
 ) -> None:
     packed, database = here.place / f"all.sql.{packer}", f"of {packer}"
@@ -203,7 +205,7 @@ def test_packed_sql_is_restored_statement_by_statement(
     assert any("items_1" in row[1] for row in table_of(walk, SQL) if row[0] == "longest")
 
 
-def test_a_packed_file_that_was_cut_is_told_in_the_words_of_its_program(here: Ground, plain: bytes) -> None:
+def test_a_truncated_compressed_file_is_reported_with_the_error_of_its_program(here: Ground, plain: bytes) -> None:
     packed = here.place / "cut.sql.gz"
     whole = subprocess.run([require_tool("gzip"), "-c"], input=plain, capture_output=True, check=True).stdout
     packed.write_bytes(whole[: len(whole) // 2])
@@ -213,7 +215,7 @@ def test_a_packed_file_that_was_cut_is_told_in_the_words_of_its_program(here: Gr
     assert "gzip: stdin: unexpected end of file" in end.text, end.text
 
 
-def test_it_is_not_begun_with_what_is_no_dump_of_this_server(here: Ground, broken: Path) -> None:
+def test_it_does_not_start_with_a_file_that_is_not_a_dump_of_this_server(here: Ground, broken: Path) -> None:
     content = broken.read_bytes()
     newer, cut, none = here.place / "newer", here.place / "cut", here.place / "none"
     newer.write_bytes(content[:6] + bytes([99]) + content[7:])
@@ -229,14 +231,14 @@ def test_it_is_not_begun_with_what_is_no_dump_of_this_server(here: Ground, broke
     here.cluster.psql("select pg_drop_replication_slot('unread')")
 
 
-def test_it_is_not_begun_in_an_empty_database_where_somebody_works(here: Ground, broken: Path) -> None:
+def test_it_does_not_start_in_an_empty_database_in_use(here: Ground, broken: Path) -> None:
     here.cluster.psql('create database "some one\'s"')
     with here.session("some one's"):
         walk = here.headless(BOOK, database="some one's", archive=str(broken), speed="none")
     assert walk.code == 7 and walk.red() == [f"{THERE}/busy"] and "restore-it" not in walk.done(), walk.text
 
 
-def test_minimal_wal_is_refused_where_it_would_change_nothing(here: Ground, broken: Path) -> None:
+def test_minimal_wal_is_refused_if_it_would_change_nothing(here: Ground, broken: Path) -> None:
     walk = here.headless(BOOK, database="never", archive=str(broken), jobs="1", speed="none", minimal_wal="yes")
     assert walk.code == 7 and walk.red() == [f"{THERE}/lean"] and "create-the-database" not in walk.done(), walk.text
 

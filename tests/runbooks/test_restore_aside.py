@@ -110,7 +110,7 @@ ANSWERS: dict[str, Says] = {
 }  # fmt: skip
 
 
-def test_it_is_renamed_and_made_again_like_it_was_and_dropped_last_by_its_name(here: Ground, archive: Path) -> None:
+def test_the_database_is_renamed_recreated_alike_and_finally_dropped_by_its_name(here: Ground, archive: Path) -> None:
     before = settings(here)
     with old_one(here):
         was = looks(here.cluster, OLD)
@@ -139,7 +139,7 @@ def test_it_is_renamed_and_made_again_like_it_was_and_dropped_last_by_its_name(h
     assert settings(here) == before
 
 
-def test_what_was_made_goes_and_the_old_one_comes_back_when_it_is_taken_back(here: Ground, archive: Path) -> None:
+def test_on_revert_the_new_database_is_dropped_and_the_old_one_comes_back(here: Ground, archive: Path) -> None:
     """A key of the dump does not hold."""
     broken = here.place / "broken"
     here.cluster.psql("create table orphans (id int references items_2)", dbname=DATABASE)
@@ -157,7 +157,7 @@ def test_what_was_made_goes_and_the_old_one_comes_back_when_it_is_taken_back(her
         assert headless.code == 0 and not touched(headless)
 
 
-def test_what_keeps_it_from_being_renamed_is_named_before_anybody_is_thrown_out(here: Ground, archive: Path) -> None:
+def test_what_prevents_the_rename_is_named_before_any_session_is_terminated(here: Ground, archive: Path) -> None:
     with old_one(here):
         publisher = here.cluster.dsn(dbname="postgres")
         made = f"create subscription sub connection '{publisher}' publication p with (connect = false)"
@@ -170,7 +170,7 @@ def test_what_keeps_it_from_being_renamed_is_named_before_anybody_is_thrown_out(
         here.cluster.psql("drop subscription sub", dbname=OLD)
 
 
-def test_a_cut_dump_is_found_before_the_old_database_is_closed(here: Ground, archive: Path) -> None:
+def test_a_truncated_dump_is_found_before_the_old_database_is_closed(here: Ground, archive: Path) -> None:
     script = here.place / "cut.sql.gz"
     plain = subprocess.run([f"{here.bin}/pg_dump", "-d", here.cluster.dsn(dbname=SOURCE)], check=True,
                            capture_output=True).stdout  # fmt: skip
@@ -182,7 +182,7 @@ def test_a_cut_dump_is_found_before_the_old_database_is_closed(here: Ground, arc
         assert here.cluster.psql("select i from precious", dbname=OLD) == "1"
 
 
-def test_a_dump_of_another_locale_is_told_before_anything_is_done(here: Ground, archive: Path) -> None:
+def test_a_dump_with_another_locale_is_reported_before_anything_is_done(here: Ground, archive: Path) -> None:
     with old_one(here):
         here.cluster.psql(f"drop database {quoted(OLD)}")
         here.cluster.psql(f"create database {quoted(OLD)} template template0 encoding 'LATIN1' locale 'C'")
@@ -191,7 +191,7 @@ def test_a_dump_of_another_locale_is_told_before_anything_is_done(here: Ground, 
         assert walk.code == 7 and walk.red() == [f"{THERE}/alike"] and not touched(walk), walk.text
 
 
-def test_a_role_with_rights_in_the_dump_that_is_not_there_is_named(here: Ground, archive: Path) -> None:
+def test_a_missing_role_with_rights_in_the_dump_is_named(here: Ground, archive: Path) -> None:
     with psycopg.connect(here.cluster.dsn(), autocommit=True) as owner:
         owner.execute('alter role "reads; it" rename to gone')
         try:
@@ -201,7 +201,7 @@ def test_a_role_with_rights_in_the_dump_that_is_not_there_is_named(here: Ground,
     assert walk.code == 7 and walk.red() == [f"{HERE}/wants"] and "roles reads; it" in walk.text, walk.text
 
 
-def test_a_slot_that_would_be_cut_off_is_named(here: Ground, archive: Path) -> None:
+def test_a_slot_that_would_be_invalidated_is_named(here: Ground, archive: Path) -> None:
     here.cluster.psql("alter system set max_slot_wal_keep_size = '0'")
     here.cluster.psql("select pg_reload_conf()")
     here.cluster.psql("select pg_create_physical_replication_slot('far_behind', true)")
@@ -215,7 +215,7 @@ def test_a_slot_that_would_be_cut_off_is_named(here: Ground, archive: Path) -> N
 
 
 @pytest.mark.root
-def test_where_there_is_no_room_for_both_the_old_one_goes_first_by_its_name_and_is_made_again(here: Ground) -> None:
+def test_without_space_for_both_the_old_one_is_dropped_first_by_its_name_and_recreated(here: Ground) -> None:
     here.cluster.psql("create database large")
     here.cluster.psql("create table wide as select i, md5(i::text) t from generate_series(1, 150000) i", dbname="large")
     large = here.place / "large"
@@ -266,7 +266,7 @@ def test_a_role_that_is_not_superuser_restores_over_its_own_database(here: Groun
     here.cluster.psql(f"drop database {aside(here)[0]}")
 
 
-def test_it_is_not_begun_while_the_archive_takes_nothing(here: Ground, archive: Path) -> None:
+def test_it_does_not_start_while_archiving_fails(here: Ground, archive: Path) -> None:
     here.cluster.psql("alter system set archive_mode = on")
     here.cluster.psql("alter system set archive_command = 'false'")
     here.cluster.restart()

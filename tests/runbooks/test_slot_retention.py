@@ -86,7 +86,7 @@ def cluster(small_files: Cluster) -> Iterator[Cluster]:
     small_files.psql("select pg_reload_conf()")
 
 
-def test_the_slot_of_a_replica_that_is_gone_is_named_and_dropped_and_its_wal_goes() -> None:
+def test_the_slot_of_a_lost_replica_is_named_and_dropped_and_its_wal_is_removed() -> None:
     with incident(BOOK, SMALL) as scene:
         assert_named(scene.named())
         frame = scene.frame(
@@ -106,7 +106,7 @@ def test_the_slot_of_a_replica_that_is_gone_is_named_and_dropped_and_its_wal_goe
         assert scene.cluster.psql(SLOTS) == "unused -", "the end of the incident drops its slot too"
 
 
-def test_a_slot_that_is_read_is_not_dropped(scene: Scene, cluster: Cluster) -> None:
+def test_a_slot_in_use_is_not_dropped(scene: Scene, cluster: Cluster) -> None:
     reserve(cluster, "left")
     reserve(cluster, "read")
     with frozen_reader(cluster, "read"):
@@ -123,7 +123,7 @@ def test_a_slot_that_is_read_is_not_dropped(scene: Scene, cluster: Cluster) -> N
         assert cluster.psql("select string_agg(slot_name, ',') from pg_replication_slots") == "read"
 
 
-def test_a_reader_that_comes_back_is_waited_for(scene: Scene, cluster: Cluster) -> None:
+def test_a_returning_reader_is_waited_for(scene: Scene, cluster: Cluster) -> None:
     reserve(cluster, "late")
     write(cluster, 100)
 
@@ -140,7 +140,7 @@ def test_a_reader_that_comes_back_is_waited_for(scene: Scene, cluster: Cluster) 
     assert cluster.psql(SLOTS) == "late reserved"
 
 
-def test_a_slot_is_cut_off_by_a_limit_and_then_dropped_as_lost(scene: Scene, cluster: Cluster) -> None:
+def test_a_slot_is_invalidated_by_a_limit_and_then_dropped_as_lost(scene: Scene, cluster: Cluster) -> None:
     reserve(cluster, "perhaps")
     write(cluster, 100)
     walk = scene.headless(
@@ -163,7 +163,7 @@ def test_a_slot_is_cut_off_by_a_limit_and_then_dropped_as_lost(scene: Scene, clu
     assert cluster.psql(SLOTS) == "fresh reserved"
 
 
-def test_no_limit_is_set_that_would_cut_off_a_slot_that_is_read(scene: Scene, cluster: Cluster) -> None:
+def test_no_limit_is_set_that_would_invalidate_a_slot_in_use(scene: Scene, cluster: Cluster) -> None:
     reserve(cluster, "read")
     with frozen_reader(cluster, "read"):
         write(cluster, 100)
@@ -177,7 +177,7 @@ def test_no_limit_is_set_that_would_cut_off_a_slot_that_is_read(scene: Scene, cl
     assert cluster.psql("show max_slot_wal_keep_size") == "-1"
 
 
-def test_a_slot_that_another_program_keeps_or_that_was_read_lately_is_shown_and_not_meant(
+def test_a_slot_managed_by_another_program_or_recently_read_is_shown_and_not_preselected(
     scene: Scene, cluster: Cluster
 ) -> None:
     for slot in ("_cnpg_shop_2", "gone"):
@@ -194,7 +194,7 @@ def test_a_slot_that_another_program_keeps_or_that_was_read_lately_is_shown_and_
     assert rows["gone"]["made_by"] is None and rows["gone"]["long_unread"], rows
 
 
-def test_a_role_that_only_monitors_can_wait_for_a_reader_and_neither_drops_nor_makes_a_checkpoint(
+def test_a_monitoring_role_can_wait_for_a_reader_and_neither_drops_nor_makes_a_checkpoint(
     cluster: Cluster,
 ) -> None:
     cluster.psql('create role "Night\'s" login in role pg_monitor')
@@ -222,7 +222,7 @@ def test_a_role_that_only_monitors_can_wait_for_a_reader_and_neither_drops_nor_m
         assert (walk.code, walk.done()) == (0, []), walk.text
 
 
-def test_where_no_slot_keeps_much_there_is_nothing_to_do(scene: Scene, cluster: Cluster) -> None:
+def test_if_no_slot_retains_much_there_is_nothing_to_do(scene: Scene, cluster: Cluster) -> None:
     reserve(cluster, "fresh")
     walk = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=fresh", TOLD)
     assert walk.code == 7, walk.text

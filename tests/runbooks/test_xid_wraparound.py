@@ -85,7 +85,7 @@ def assert_named_by_the_first_samples(scene: Scene) -> None:
     assert int(age) > LEAST_AGE, "VACUUM works in vain as long as the slot holds the catalogs back"
 
 
-def test_it_is_named_and_what_holds_the_horizon_goes_before_the_vacuum_and_what_is_young_stays(scene: Scene) -> None:
+def test_the_table_is_named_old_horizon_holders_end_before_the_vacuum_and_young_ones_stay(scene: Scene) -> None:
     cluster = scene.cluster
     assert_named_by_the_first_samples(scene)
     with (
@@ -152,14 +152,14 @@ def test_it_is_named_and_what_holds_the_horizon_goes_before_the_vacuum_and_what_
     assert cluster.psql(HOLDERS) == "young_slot", "the end of the incident drops its slot too"
 
 
-def test_a_cluster_with_ids_enough_is_left_alone(cluster: Cluster) -> None:
+def test_a_cluster_with_enough_ids_is_left_alone(cluster: Cluster) -> None:
     with watched(cluster.dsn()) as scene:
         walk = scene.headless(BOOK, f"{VACUUM}=yes")
         assert walk.code == 7, walk.text
         assert walk.red() == ["how-bad-is-it/check-2"] and walk.done() == []
 
 
-def test_on_a_standby_nothing_is_tried(cluster: Cluster) -> None:
+def test_on_a_standby_nothing_is_attempted(cluster: Cluster) -> None:
     with make_standby(cluster) as standby, watched(standby.dsn()) as scene:
         walk = scene.headless(BOOK, f"{VACUUM}=yes")
         assert walk.code == 7, walk.text

@@ -62,7 +62,7 @@ def asked(link: ActingConnection, block: Block, *, young: bool = False) -> list[
     return link.rows(sql, params)
 
 
-def test_every_statement_is_understood_by_every_version(link: ActingConnection, blocks: dict[str, Block]) -> None:
+def test_every_version_accepts_every_statement(link: ActingConnection, blocks: dict[str, Block]) -> None:
     answers = {name: asked(link, block) for name, block in blocks.items()}
     [limits] = answers["limits"]
     assert (limits["ids"], limits["open_s"]) == (1_000_000, None)
@@ -71,14 +71,14 @@ def test_every_statement_is_understood_by_every_version(link: ActingConnection, 
     assert answers["homes"] == answers["oldest"] == answers["temporary"] == answers["orphans"] == []
 
 
-def test_what_idle_in_transaction_asks_is_understood_by_every_version(link: ActingConnection, idle: list[str]) -> None:
+def test_every_version_accepts_the_queries_of_idle_in_transaction(link: ActingConnection, idle: list[str]) -> None:
     assert len(idle) == 4
     for text in idle:
         sql, params = statement(text, {"age": 60.0})
         assert not link.rows(sql, params) or "select count(*)" in text
 
 
-def test_a_role_that_is_no_superuser_is_told_what_it_can_see(server: Cluster, blocks: dict[str, Block]) -> None:
+def test_a_role_that_is_not_a_superuser_is_shown_what_it_can_see(server: Cluster, blocks: dict[str, Block]) -> None:
     query(server, "create role watcher login; grant pg_read_all_stats to watcher; create table public.not_mine ()")
     try:
         with acting(server, user="watcher") as link:
@@ -91,7 +91,7 @@ def test_a_role_that_is_no_superuser_is_told_what_it_can_see(server: Cluster, bl
         query(server, "drop table public.not_mine; drop owned by watcher; drop role watcher")
 
 
-def test_tables_come_oldest_first_with_names_that_can_be_used(
+def test_tables_come_oldest_first_with_quoted_names(
     server: Cluster, link: ActingConnection, blocks: dict[str, Block]
 ) -> None:
     query(server, 'create table public."by Day" (d int) partition by range (d)')
@@ -112,7 +112,7 @@ def owners(link: ActingConnection, blocks: dict[str, Block]) -> dict[str, bool]:
     return {row["application_name"]: row["proposed"] for row in asked(link, blocks["temporary"], young=True)}
 
 
-def test_the_session_of_a_temporary_table_is_named_and_only_where_it_is_certain_proposed(
+def test_the_session_of_a_temporary_table_is_named_and_proposed_only_if_certain(
     server: Cluster, blocks: dict[str, Block]
 ) -> None:
     with ExitStack() as stack:
@@ -137,7 +137,7 @@ def test_the_session_of_a_temporary_table_is_named_and_only_where_it_is_certain_
 
 
 @pytest.mark.parametrize("major", [None, 18], ids=["installed", "pg18"])
-def test_tables_of_nobody_are_named_and_autovacuum_drops_them(
+def test_orphaned_temporary_tables_are_named_and_autovacuum_drops_them(
     fresh_cluster: FreshCluster, blocks: dict[str, Block], major: int | None
 ) -> None:
     cluster = fresh_cluster({"autovacuum": "off", "autovacuum_naptime": "1s"}, major=major)

@@ -60,7 +60,7 @@ def scene(old: Cluster) -> Iterator[Scene]:
         yield made
 
 
-def test_who_maintains_the_server_vacuums_the_oldest_tables_and_ends_what_only_its_session_can(
+def test_a_maintenance_role_vacuums_the_oldest_tables_and_ends_sessions_only_they_can_fix(
     old: Cluster, scene: Scene
 ) -> None:
     with ExitStack() as stack:
@@ -89,7 +89,7 @@ def test_who_maintains_the_server_vacuums_the_oldest_tables_and_ends_what_only_i
     assert again.code == 7 and again.red() == ["how-bad-is-it/check-2"], again.text
 
 
-def test_the_leader_of_a_dump_is_not_ended_with_those_who_left_a_transaction_open(old: Cluster, scene: Scene) -> None:
+def test_the_leader_of_a_dump_is_not_terminated_with_idle_transactions(old: Cluster, scene: Scene) -> None:
     with ExitStack() as stack:
         idle = {
             name: stack.enter_context(closing(session(old, user="app", name=name))) for name in ("editor", "pg_dump")

@@ -33,12 +33,12 @@ def texts(svg: str) -> list[tuple[float, str]]:
     return [(round(float(word.attrib["x"]) / WIDTH, 3), word.text or "") for word in root.iter(f"{SVG}text")]
 
 
-def test_a_word_stands_at_its_cell_whatever_signs_come_before_it() -> None:
+def test_a_word_is_at_its_cell_whatever_characters_come_before_it() -> None:
     svg = drawing([[Segment("a ▇▇ 表  b c"), Segment("d")]], 20)
     assert texts(svg) == [(0, "a"), (5, "表"), (9, "b c"), (12, "d")]
 
 
-def test_text_of_the_server_is_escaped() -> None:
+def test_text_from_the_server_is_escaped() -> None:
     assert texts(drawing([[Segment("a<b&c>")]], 10)) == [(0, "a<b&c>")]
 
 
@@ -48,13 +48,13 @@ def test_a_drawing_is_as_large_as_its_lines_and_columns() -> None:
     assert float(box["height"]) == 3 * HEIGHT + 2 * MARGIN
 
 
-def test_reverse_video_puts_ink_behind_the_whole_run() -> None:
+def test_reverse_video_colours_the_background_of_the_whole_text() -> None:
     svg = drawing([[Segment("ab", Style.parse("green reverse"))]], 10)
     _paper, behind = ElementTree.fromstring(svg).iter(f"{SVG}rect")
     assert float(behind.attrib["width"]) == pytest.approx(2 * WIDTH, abs=0.01)
 
 
-def test_colours_weights_and_faintness_of_the_screen_are_drawn() -> None:
+def test_colours_bold_and_dim_text_of_the_screen_are_drawn() -> None:
     svg = drawing([[Segment("x", Style.parse("bold red")), Segment("y", Style.parse("dim"))]], 10)
     root = ElementTree.fromstring(svg)
     (first, second) = root.iter(f"{SVG}text")
@@ -62,7 +62,7 @@ def test_colours_weights_and_faintness_of_the_screen_are_drawn() -> None:
     assert "opacity" in second.attrib and "opacity" not in first.attrib
 
 
-def test_rules_of_neighbouring_cells_meet() -> None:
+def test_lines_of_neighbouring_cells_meet() -> None:
     ends = []
     for column in (0, 1):
         path = shape("─", column, 0) or ""
@@ -71,7 +71,7 @@ def test_rules_of_neighbouring_cells_meet() -> None:
     assert ends[0][1] >= ends[1][0]
 
 
-def test_a_letter_is_left_to_the_font() -> None:
+def test_letters_are_drawn_with_the_font() -> None:
     assert shape("a", 0, 0) is None and shape("●", 0, 0) is None
 
 
@@ -83,7 +83,7 @@ def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.name)
-def test_every_picture_of_the_repository_is_small_and_fetches_nothing(shot: Shot) -> None:
+def test_every_image_of_the_repository_is_small_and_loads_nothing(shot: Shot) -> None:
     svg, image = PICTURES / f"{shot.name}.svg", PICTURES / f"{shot.name}.png"
     assert svg.stat().st_size < 300_000 and image.stat().st_size < 300_000
     assert set(re.findall(r"\w+://[^\"'\s]+", svg.read_text())) == {"http://www.w3.org/2000/svg"}
@@ -91,7 +91,7 @@ def test_every_picture_of_the_repository_is_small_and_fetches_nothing(shot: Shot
 
 
 @pytest.mark.terminal
-def test_a_picture_shows_what_the_terminal_shows(cluster: Cluster, room: Room) -> None:
+def test_an_image_shows_what_the_terminal_shows(cluster: Cluster, room: Room) -> None:
     with room.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.wait_for(lambda shown: recorded_s(shown) >= 2)

@@ -61,7 +61,7 @@ def opened(way: str, room: Room, book: Path, dsn: str) -> Tmux:
 
 
 @pytest.mark.parametrize("way", ["run", "resume", "attach", "console"])
-def test_an_agent_that_was_killed_is_replaced_and_the_run_resumed_in_place(
+def test_a_killed_agent_is_replaced_and_the_run_is_resumed_in_place(
     way: str, cluster: Cluster, room: Room, tmp_path: Path
 ) -> None:
     book = tmp_path / "killed-in-its-middle.md"
@@ -90,9 +90,7 @@ def test_an_agent_that_was_killed_is_replaced_and_the_run_resumed_in_place(
         terminal.wait_for("code=0")
 
 
-def test_a_run_that_is_left_unfinished_gives_the_code_of_one_that_was_left(
-    cluster: Cluster, room: Room, tmp_path: Path
-) -> None:
+def test_an_unfinished_run_gives_the_exit_code_of_a_detached_one(cluster: Cluster, room: Room, tmp_path: Path) -> None:
     book = tmp_path / "killed-in-its-middle.md"
     book.write_text(BOOK)
     with room.shell("runbook", "run", str(book), "--dsn", cluster.dsn(), columns=120) as terminal:

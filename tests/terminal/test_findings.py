@@ -43,7 +43,7 @@ def reading(words: str) -> Callable[[str], bool]:
     return lambda screen: words in flat(screen)
 
 
-def test_a_finding_is_told_opened_acknowledged_and_cleared(cluster: Cluster, strict: Room) -> None:
+def test_a_finding_is_shown_opened_acknowledged_and_cleared(cluster: Cluster, strict: Room) -> None:
     with strict.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         with idle_in_transaction(cluster, name="forgotten") as pid:
@@ -67,7 +67,7 @@ def test_a_finding_is_told_opened_acknowledged_and_cleared(cluster: Cluster, str
         terminal.wait_for(CLEARED)
 
 
-def test_the_way_back_in_a_recording_leads_to_the_finding(cluster: Cluster, strict: Room) -> None:
+def test_stepping_back_in_a_recording_leads_to_the_finding(cluster: Cluster, strict: Room) -> None:
     with strict.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         with idle_in_transaction(cluster, name="forgotten"):
@@ -101,7 +101,7 @@ def no_more(seen: str) -> Callable[[str], bool]:
     return lambda screen: screen != seen
 
 
-def test_names_that_attack_the_screen_do_nothing_to_it(cluster: Cluster, strict: Room) -> None:
+def test_names_with_terminal_escapes_do_not_affect_the_screen(cluster: Cluster, strict: Room) -> None:
     attack = 'select txid_current() as "[red]wide 表[/]"'
     with (
         idle_in_transaction(cluster, attack, name="[b]表"),

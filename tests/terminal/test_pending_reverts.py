@@ -25,7 +25,7 @@ def left(cluster: Cluster, room: Room) -> Iterator[Cluster]:
     as_before(cluster)
 
 
-def test_what_a_run_has_left_is_shown_first_and_put_back_from_there(left: Cluster, room: Room) -> None:
+def test_pending_reverts_of_a_run_are_shown_first_and_reverted_from_there(left: Cluster, room: Room) -> None:
     with room.terminal(left.dsn()) as terminal:
         shown = terminal.wait_for(r"(?s)Settings of a run were not reverted.*by ann.*P revert now +esc later")
         assert RUN in shown and "maintenance_work_mem = 77MB in postgresql.auto.conf, was not set" in shown

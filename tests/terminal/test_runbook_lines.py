@@ -44,7 +44,7 @@ def book(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_lines_of_text_ask_and_answer_at_a_terminal(cluster: Cluster, room: Room, book: str) -> None:
+def test_a_line_mode_run_asks_and_is_answered_at_a_terminal(cluster: Cluster, room: Room, book: str) -> None:
     arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--plain")
     with room.shell(*arguments, columns=100, lines=50) as terminal:
         terminal.wait_for(r"word - what is said \[hello\]:")
@@ -65,7 +65,7 @@ def test_lines_of_text_ask_and_answer_at_a_terminal(cluster: Cluster, room: Room
         terminal.wait_for(r"iexten echo ")  # the terminal is as it was
 
 
-def test_an_interrupt_leaves_the_run_and_says_how_to_come_back(cluster: Cluster, room: Room, book: str) -> None:
+def test_an_interrupt_detaches_from_the_run_and_says_how_to_return(cluster: Cluster, room: Room, book: str) -> None:
     arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--plain", "--input", "word=salve")
     with room.terminal(*arguments, columns=100, lines=50) as terminal:
         terminal.wait_for("key - what nobody may read:")
@@ -78,7 +78,7 @@ def test_an_interrupt_leaves_the_run_and_says_how_to_come_back(cluster: Cluster,
         assert re.search(r"runbook resume\s+\d+T\d+Z-say-a-word", screen) and "continues" in screen
 
 
-def test_a_run_begun_at_a_terminal_is_on_the_screen(cluster: Cluster, room: Room, book: str) -> None:
+def test_a_run_started_at_a_terminal_is_shown_on_the_screen(cluster: Cluster, room: Room, book: str) -> None:
     arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--input", "word=salve")
     with room.terminal(*arguments, columns=120, lines=40) as terminal:
         terminal.wait_for("key - what nobody may read:")

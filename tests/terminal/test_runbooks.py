@@ -63,7 +63,7 @@ def read_on(terminal: Tmux) -> None:
     terminal.wait_for("enter answer")
 
 
-def test_a_run_goes_on_without_its_terminal_and_is_there_when_one_comes_back(
+def test_a_run_continues_without_its_terminal_and_is_shown_after_a_reattach(
     cluster: Cluster, room: Room, tmp_path: Path
 ) -> None:
     books, flag = tmp_path / "books", tmp_path / "flag"

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.terminal
 __all__ = ["room", "shared"]
 
 
-def test_the_overview_shows_the_server_at_eighty_by_twenty_four_in_sixteen_colours(
-    cluster: Cluster, shared: Room
-) -> None:
+def test_the_overview_fits_eighty_by_twenty_four_in_sixteen_colours(cluster: Cluster, shared: Room) -> None:
     with idle_sessions(cluster, 7), shared.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         shown = terminal.wait_for(r"idle 7")
@@ -30,7 +28,7 @@ def test_the_overview_shows_the_server_at_eighty_by_twenty_four_in_sixteen_colou
         assert re.search(r"\x1b\[[0-9;]*3[0-7]m", coloured)
 
 
-def test_leaving_restores_the_terminal_and_says_that_the_agent_goes_on(cluster: Cluster, shared: Room) -> None:
+def test_leaving_restores_the_terminal_and_says_that_the_agent_continues(cluster: Cluster, shared: Room) -> None:
     with shared.shell(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("q")
@@ -52,7 +50,7 @@ def test_every_panel_opens_by_its_number_on_a_wide_terminal(cluster: Cluster, sh
         terminal.wait_for("─ Connections ")
 
 
-def test_pausing_and_stepping_show_in_the_header_and_end_is_live(cluster: Cluster, shared: Room) -> None:
+def test_pausing_and_stepping_are_shown_in_the_header_and_end_returns_to_live(cluster: Cluster, shared: Room) -> None:
     with shared.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.wait_for(lambda shown: recorded_s(shown) >= 3)
@@ -64,7 +62,7 @@ def test_pausing_and_stepping_show_in_the_header_and_end_is_live(cluster: Cluste
         terminal.wait_for("LIVE")
 
 
-def test_a_mark_of_one_console_is_seen_by_the_other(cluster: Cluster, shared: Room) -> None:
+def test_a_mark_of_one_console_is_shown_on_the_other(cluster: Cluster, shared: Room) -> None:
     with shared.terminal(cluster.dsn()) as first, shared.terminal(cluster.dsn()) as second:
         first.wait_for(OVERVIEW)
         second.wait_for(OVERVIEW)
@@ -75,7 +73,7 @@ def test_a_mark_of_one_console_is_seen_by_the_other(cluster: Cluster, shared: Ro
         assert len(shared.agents()) == 1
 
 
-def test_attaching_again_shows_what_was_recorded_meanwhile(cluster: Cluster, shared: Room) -> None:
+def test_reattaching_shows_what_was_recorded_meanwhile(cluster: Cluster, shared: Room) -> None:
     with shared.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("n")
@@ -97,7 +95,7 @@ def test_attaching_again_shows_what_was_recorded_meanwhile(cluster: Cluster, sha
         terminal.wait_for(paused)
 
 
-def test_a_recording_is_replayed_with_the_same_keys_and_takes_no_marks(cluster: Cluster, shared: Room) -> None:
+def test_a_recording_is_replayed_with_the_same_keys_and_accepts_no_marks(cluster: Cluster, shared: Room) -> None:
     with shared.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.wait_for(lambda shown: recorded_s(shown) >= 2)
@@ -114,7 +112,7 @@ def test_a_recording_is_replayed_with_the_same_keys_and_takes_no_marks(cluster: 
         assert terminal.wait_ended() == 0
 
 
-def test_a_terminal_resized_under_the_console_is_laid_out_anew(cluster: Cluster, shared: Room) -> None:
+def test_a_terminal_resized_under_the_console_is_laid_out_again(cluster: Cluster, shared: Room) -> None:
     with shared.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.resize(20, 5)
@@ -123,13 +121,13 @@ def test_a_terminal_resized_under_the_console_is_laid_out_anew(cluster: Cluster,
         terminal.wait_for(lambda shown: max(map(len, shown.splitlines())) > 120 and "LIVE" in shown)
 
 
-def test_without_colour_none_is_sent(cluster: Cluster, shared: Room) -> None:
+def test_without_colour_no_colour_is_sent(cluster: Cluster, shared: Room) -> None:
     with shared.terminal(cluster.dsn(), term="screen-256color", NO_COLOR="1") as terminal:
         terminal.wait_for(OVERVIEW)
         assert not re.search(r"\x1b\[(?:[0-9]+;)*(?:3[0-8]|4[0-8]|9[0-7])[;m]", terminal.screen(colours=True))
 
 
-def test_a_dumb_terminal_is_refused_with_the_text_command_named(cluster: Cluster, room: Room) -> None:
+def test_a_dumb_terminal_is_refused_and_the_text_command_is_named(cluster: Cluster, room: Room) -> None:
     script = 'TERM=dumb "$@"; echo "code=$?"; exec cat'
     command = ["sh", "-c", script, "sh", *PROGRAM, cluster.dsn()]
     with Tmux(command, environment=room.environment) as terminal:
@@ -138,7 +136,7 @@ def test_a_dumb_terminal_is_refused_with_the_text_command_named(cluster: Cluster
         assert room.agents() == []
 
 
-def test_a_killed_agent_is_said_to_be_lost_and_another_takes_over(cluster: Cluster, room: Room) -> None:
+def test_a_killed_agent_is_reported_as_lost_and_another_takes_over(cluster: Cluster, room: Room) -> None:
     with room.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         (agent,) = room.agents()
@@ -149,7 +147,7 @@ def test_a_killed_agent_is_said_to_be_lost_and_another_takes_over(cluster: Clust
         terminal.wait_for("mark recorded")
 
 
-def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_console(cluster: Cluster, room: Room) -> None:
+def test_ctrl_z_returns_to_the_shell_and_fg_to_the_console(cluster: Cluster, room: Room) -> None:
     script = "exec env PS1='$ ' bash --norc --noprofile -i"
     with Tmux(["sh", "-c", script], term="screen", environment=room.environment) as terminal:
         terminal.wait_for(r"\$ ")
@@ -177,7 +175,7 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_console(cluster: Cluster, r
         terminal.wait_for("left-0")
 
 
-def test_where_no_shell_waits_ctrl_z_says_so(cluster: Cluster, room: Room) -> None:
+def test_without_a_waiting_shell_ctrl_z_says_so(cluster: Cluster, room: Room) -> None:
     with room.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("C-z")

@@ -97,7 +97,7 @@ def bare(room: Room, *arguments: str, columns: int = 80, lines: int = 24) -> Ite
         made.close()
 
 
-def test_sigterm_ends_the_screen_in_order_and_the_agent_goes_on(cluster: Cluster, shared: Room) -> None:
+def test_sigterm_ends_the_screen_cleanly_and_the_agent_continues(cluster: Cluster, shared: Room) -> None:
     with shared.shell(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         child = int(Path(f"/proc/{terminal.pid}/task/{terminal.pid}/children").read_text().split()[0])
@@ -108,7 +108,7 @@ def test_sigterm_ends_the_screen_in_order_and_the_agent_goes_on(cluster: Cluster
         assert len(shared.agents()) == 1
 
 
-def test_a_terminal_closed_under_the_console_leaves_no_orphan_and_the_agent_goes_on(
+def test_a_terminal_closed_under_the_console_leaves_no_orphan_and_the_agent_continues(
     cluster: Cluster, shared: Room
 ) -> None:
     with shared.terminal(cluster.dsn()) as terminal:
@@ -144,7 +144,7 @@ sys.exit(130)
 """
 
 
-def test_what_a_dead_terminal_did_not_take_changes_no_exit_code() -> None:
+def test_output_a_dead_terminal_did_not_accept_changes_no_exit_code() -> None:
     console = Pty([PROGRAM[0], "-c", LEFT_OVER], {**os.environ, "PYTHONUNBUFFERED": ""})
     try:
         console.read_until(b"LIVE")
@@ -166,13 +166,13 @@ def test_leaving_turns_every_terminal_mode_off_again(cluster: Cluster, shared: R
         assert console.seen.rfind(b"\x1b[?25h") > console.seen.rfind(b"\x1b[?25l")
 
 
-def test_without_the_mouse_no_mouse_reports_are_asked_for(cluster: Cluster, shared: Room) -> None:
+def test_without_the_mouse_no_mouse_reports_are_requested(cluster: Cluster, shared: Room) -> None:
     with bare(shared, cluster.dsn(), "--no-mouse") as console:
         console.read_until(b"LIVE")
         assert not re.search(rb"\x1b\[\?(1000|1002|1003|1006|1016)h", console.seen)
 
 
-def test_a_terminal_nobody_reads_stalls_only_the_console_and_it_can_still_be_ended(
+def test_a_terminal_that_is_not_read_stalls_only_the_console_and_can_still_be_ended(
     cluster: Cluster, shared: Room
 ) -> None:
     with bare(shared, cluster.dsn(), columns=300, lines=100) as stalled:

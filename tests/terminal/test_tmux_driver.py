@@ -23,7 +23,7 @@ def test_what_is_typed_arrives_and_the_exit_status_comes_back() -> None:
         assert "got [x] ;$HOME\n24 80" in terminal.screen()
 
 
-def test_the_screen_has_the_size_it_was_resized_to() -> None:
+def test_the_screen_follows_a_resize() -> None:
     with Tmux(SHELL, columns=120, lines=40) as terminal:
         terminal.wait_for("ready")
         terminal.resize(160, 50)
@@ -31,7 +31,7 @@ def test_the_screen_has_the_size_it_was_resized_to() -> None:
         terminal.wait_for("50 160")
 
 
-def test_an_end_by_signal_is_told_from_an_exit() -> None:
+def test_an_end_by_signal_is_distinguished_from_an_exit() -> None:
     with Tmux(SHELL) as terminal:
         terminal.wait_for("ready")
         os.kill(terminal.pid, signal.SIGKILL)
@@ -46,7 +46,7 @@ def test_a_hang_up_reaches_the_command() -> None:
         wait_until(lambda: not os.path.exists(f"/proc/{pid}"), LIMIT_S)
 
 
-def test_what_never_shows_is_reported_with_the_screen() -> None:
+def test_text_that_never_appears_is_reported_with_the_screen() -> None:
     with Tmux(SHELL) as terminal:
         terminal.wait_for("ready")
         with pytest.raises(AssertionError, match=r"(?s)never on the screen: 'absent'.*ready"):

@@ -21,14 +21,14 @@ def planned(screen: Screen) -> tuple[str, list[int]]:
     return block.settings["verb"], sorted(row["pid"] for row in block.settings["rows"])
 
 
-async def test_capital_k_asks_for_the_end_of_the_selected_session() -> None:
+async def test_capital_k_asks_to_terminate_the_selected_session() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "/", "1", "0", "1", "enter", "down", "K")
         assert planned(screen) == ("terminate", [101])
 
 
-async def test_capital_c_cancels_every_ticked_row_wherever_it_is_sorted_to() -> None:
+async def test_capital_c_cancels_every_ticked_row_in_any_sort_order() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "down", "x", "x", "equals_sign", "p", "i", "d", "enter", "v")
@@ -38,7 +38,7 @@ async def test_capital_c_cancels_every_ticked_row_wherever_it_is_sorted_to() -> 
         assert verb == "cancel" and len(pids) == 2
 
 
-async def test_a_ticked_row_that_is_gone_is_left_out_and_said() -> None:
+async def test_a_ticked_row_that_is_gone_is_left_out_and_reported() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "equals_sign", "p", "i", "d", "enter", "down", "x", "x", "x")
@@ -48,21 +48,21 @@ async def test_a_ticked_row_that_is_gone_is_left_out_and_said() -> None:
         assert "1 of the ticked sessions have ended" in screen.text
 
 
-async def test_with_nothing_chosen_nothing_is_asked() -> None:
+async def test_with_nothing_selected_nothing_is_asked() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "K")
         assert screen.feed.asked == [] and "no session selected" in screen.text
 
 
-async def test_nobody_is_ended_from_the_past() -> None:
+async def test_no_session_is_terminated_from_the_past() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "down", "space", "K")
         assert screen.feed.asked == [] and "this is the past" in screen.text
 
 
-async def test_ticks_are_taken_back_before_the_panel_is_left() -> None:
+async def test_row_ticks_are_removed_before_the_panel_is_left() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "down", "x", "escape", "escape")
@@ -71,6 +71,6 @@ async def test_ticks_are_taken_back_before_the_panel_is_left() -> None:
         assert "─ Connections" in screen.text
 
 
-def test_a_prepared_transaction_is_no_backend() -> None:
+def test_a_prepared_transaction_is_not_a_backend() -> None:
     assert parse_backend_key("0 None ") is None
     assert parse_backend_key("812 None") is None

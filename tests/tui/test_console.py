@@ -121,7 +121,7 @@ async def screen(
     feed.close()
 
 
-async def test_before_the_first_sample_the_screen_says_what_it_waits_for() -> None:
+async def test_before_the_first_sample_the_screen_shows_what_it_waits_for() -> None:
     async with screen() as shown:
         assert "waiting for the first sample" in shown.text
 
@@ -133,7 +133,7 @@ async def test_the_overview_shows_every_arriving_sample() -> None:
         assert "active 7" in shown.text
 
 
-async def test_without_an_agent_the_header_says_how_old_the_data_are_and_no_key_is_needed() -> None:
+async def test_without_an_agent_the_header_shows_the_age_of_the_data_without_a_key() -> None:
     clock = HeldClock()
     async with screen(clock=clock) as shown:
         await shown.give(0, 1)
@@ -146,7 +146,7 @@ async def test_without_an_agent_the_header_says_how_old_the_data_are_and_no_key_
         assert "NOT LIVE" in shown.lines[0] and "agent lost" in shown.lines[-1]
 
 
-async def test_only_lines_that_changed_are_painted_again() -> None:
+async def test_only_changed_lines_are_painted_again() -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         canvas = shown.app._canvas
@@ -164,7 +164,7 @@ async def test_a_number_opens_its_panel_and_escape_returns() -> None:
         assert "─ Connections" in shown.text
 
 
-async def test_tab_and_enter_open_the_chosen_panel() -> None:
+async def test_tab_and_enter_open_the_selected_panel() -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         await shown.press("enter")
@@ -175,7 +175,7 @@ async def test_tab_and_enter_open_the_chosen_panel() -> None:
 
 
 @pytest.mark.parametrize("key", list("1234567890c"))
-async def test_every_panel_opens_at_eighty_by_twenty_four_and_takes_every_table_key(key: str) -> None:
+async def test_every_panel_opens_at_eighty_by_twenty_four_and_accepts_every_table_key(key: str) -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         await shown.press(key, "down", "down", "enter", "pagedown", "pageup", "v", "greater_than_sign", "tab", "home")
@@ -183,7 +183,7 @@ async def test_every_panel_opens_at_eighty_by_twenty_four_and_takes_every_table_
         assert "─ Connections" in shown.text
 
 
-async def test_the_selection_stays_on_its_session_through_updates_and_orders() -> None:
+async def test_the_selection_stays_on_its_session_through_updates_and_sort_orders() -> None:
     async with screen() as shown:
         await shown.give(0, 1, sessions=5)
         await shown.press("9", "down", "down")
@@ -198,7 +198,7 @@ async def test_the_selection_stays_on_its_session_through_updates_and_orders() -
         assert ("gone" in shown.text) == (grid.selected not in {row.key for row in grid.table.rows})
 
 
-async def test_a_filter_is_typed_kept_by_enter_and_taken_away_by_escape() -> None:
+async def test_a_filter_is_typed_kept_by_enter_and_removed_by_escape() -> None:
     async with screen() as shown:
         await shown.give(0, 1, sessions=5)
         await shown.press("9", "slash", "1", "0", "3")
@@ -217,7 +217,7 @@ async def test_keys_typed_into_a_prompt_do_nothing_else() -> None:
         assert "─ Connections" in shown.text
 
 
-async def test_a_mark_needs_no_text_and_is_acknowledged_when_the_agent_tells_of_it() -> None:
+async def test_a_mark_needs_no_text_and_is_confirmed_when_the_agent_reports_it() -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         await shown.press("m", "enter")
@@ -227,7 +227,7 @@ async def test_a_mark_needs_no_text_and_is_acknowledged_when_the_agent_tells_of_
         await shown.until("mark recorded")
 
 
-async def test_a_note_while_paused_is_about_the_moment_shown() -> None:
+async def test_a_note_while_paused_is_about_the_time_shown() -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         await shown.press("left", "n", "x", "enter")
@@ -242,7 +242,7 @@ async def test_a_recording_refuses_marks_with_the_reason() -> None:
         assert shown.feed.sent == []
 
 
-async def test_pause_step_and_back_to_live_are_said_in_the_header() -> None:
+async def test_pause_step_and_back_to_live_are_shown_in_the_header() -> None:
     async with screen() as shown:
         await shown.give(*range(10))
         assert "LIVE" in shown.lines[0]
@@ -254,7 +254,7 @@ async def test_pause_step_and_back_to_live_are_said_in_the_header() -> None:
         assert "LIVE" in shown.lines[0]
 
 
-async def test_travelling_works_in_a_panel_as_in_the_overview() -> None:
+async def test_time_travel_works_in_a_panel_as_in_the_overview() -> None:
     async with screen() as shown:
         for number in range(5):
             await shown.give(number, sessions=number + 1)
@@ -262,7 +262,7 @@ async def test_travelling_works_in_a_panel_as_in_the_overview() -> None:
         assert "3 rows" in shown.text and "PAUSED" in shown.lines[0]
 
 
-async def test_going_to_a_time_asks_the_recording() -> None:
+async def test_going_to_a_time_queries_the_recording() -> None:
     past = MemoryPast([tick(number, sessions=number + 1) for number in range(10)])
     async with screen(past, can_go_live=False) as shown:
         await shown.until("REPLAY")
@@ -270,7 +270,7 @@ async def test_going_to_a_time_asks_the_recording() -> None:
         await shown.until("active 7")
 
 
-async def test_going_to_a_mark_by_bracket() -> None:
+async def test_brackets_go_to_a_mark() -> None:
     marks = [Event(wall_us=START_US + 4 * S, kind="mark", text="here", seq=1)]
     past = MemoryPast([tick(number, sessions=number + 1) for number in range(10)], marks)
     async with screen(past, can_go_live=False) as shown:
@@ -279,7 +279,7 @@ async def test_going_to_a_mark_by_bracket() -> None:
         await shown.until("active 5")
 
 
-async def test_help_lists_the_keys_of_the_screen_it_was_asked_on() -> None:
+async def test_help_lists_the_keys_of_the_screen_it_was_opened_on() -> None:
     async with screen(size=(120, 40)) as shown:
         await shown.press("question_mark")
         assert "open the selected panel" in shown.text and "the row below" not in shown.text
@@ -298,7 +298,7 @@ async def test_the_palette_does_what_the_keys_do() -> None:
         await shown.until(lambda: getattr(shown.app.view_stack.view, "name", "") == "sessions")
 
 
-async def test_a_terminal_too_small_says_so_and_recovers() -> None:
+async def test_a_terminal_that_is_too_small_shows_that_and_recovers() -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         await shown.resize(30, 8)
@@ -308,7 +308,7 @@ async def test_a_terminal_too_small_says_so_and_recovers() -> None:
         assert "Connections" in shown.text
 
 
-async def test_hostile_server_text_is_shown_harmlessly() -> None:
+async def test_hostile_server_text_is_sanitized() -> None:
     async with screen() as shown:
         hostile = "\x1b[2J[bold red]x[/] \x00 \u202e abc 表 \x9b31m"
         await shown.give(0, 1, query=hostile)
@@ -317,7 +317,7 @@ async def test_hostile_server_text_is_shown_harmlessly() -> None:
         assert not any(ord(sign) < 32 or 127 <= ord(sign) < 160 for line in shown.lines for sign in line)
 
 
-async def test_a_press_of_the_mouse_opens_a_panel_and_selects_a_row() -> None:
+async def test_a_mouse_click_opens_a_panel_and_selects_a_row() -> None:
     async with screen() as shown:
         await shown.give(0, 1, sessions=5)
         await shown.click(2)
@@ -343,7 +343,7 @@ async def test_y_copies_the_query_of_the_selected_row() -> None:
         assert shown.app.clipboard == "select 1\n\tfrom t␛[2J" and "clipboard" in shown.text
 
 
-async def test_a_small_letter_names_the_capital_that_acts() -> None:
+async def test_a_lower_case_letter_names_the_capital_that_acts() -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         await shown.press("9", "down", "k")
@@ -351,7 +351,7 @@ async def test_a_small_letter_names_the_capital_that_acts() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
-async def test_a_press_opens_the_panel_under_the_pointer(size: tuple[int, int]) -> None:
+async def test_a_click_opens_the_panel_under_the_pointer(size: tuple[int, int]) -> None:
     async with screen(size=size) as shown:
         await shown.give(0, 1)
         titles = {kind.title: name for name, kind in PANELS.items()}
@@ -370,7 +370,7 @@ async def test_a_press_opens_the_panel_under_the_pointer(size: tuple[int, int]) 
                 await shown.press("escape")
 
 
-async def test_keys_of_the_footer_can_be_pressed_by_the_mouse() -> None:
+async def test_keys_of_the_footer_can_be_clicked() -> None:
     async with screen() as shown:
         await shown.give(0, 1)
         foot = shown.lines[-1]
@@ -383,7 +383,7 @@ async def test_keys_of_the_footer_can_be_pressed_by_the_mouse() -> None:
         assert shown.app.return_value == 0
 
 
-async def test_in_ascii_no_other_sign_is_drawn() -> None:
+async def test_in_ascii_no_other_character_is_drawn() -> None:
     async with screen(options=ScreenOptions(ascii=True)) as shown:
         await shown.give(0, 1, query="表 é")
         await shown.press("9", "down")

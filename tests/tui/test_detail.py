@@ -21,7 +21,7 @@ def shown(view: DetailView, width: int = 80, height: int = 22) -> str:
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=5), st.data(), st.integers(3, 60))
-def test_tables_share_exactly_the_room_there_is_and_the_one_in_use_is_always_shown(
+def test_tables_share_exactly_the_available_rows_and_the_active_one_is_always_shown(
     rows: list[int], data: st.DataObject, height: int
 ) -> None:
     current = data.draw(st.integers(0, len(rows) - 1))
@@ -33,7 +33,7 @@ def test_tables_share_exactly_the_room_there_is_and_the_one_in_use_is_always_sho
 
 
 @given(st.sampled_from(sorted(PANELS)), st.integers(40, 200), st.integers(8, 60), st.booleans())
-def test_a_panel_fits_its_place_at_any_size(name: str, width: int, height: int, opened: bool) -> None:
+def test_a_panel_fits_its_area_at_any_size(name: str, width: int, height: int, opened: bool) -> None:
     view = DetailView(name)
     view.lines(SCENE, width, height)
     if opened:
@@ -43,12 +43,12 @@ def test_a_panel_fits_its_place_at_any_size(name: str, width: int, height: int, 
     assert all(line_width(spans) <= width for spans in lines)
 
 
-def test_both_tables_of_a_panel_are_shown_where_there_is_room() -> None:
+def test_both_tables_of_a_panel_are_shown_if_there_is_space() -> None:
     text = shown(DetailView("replication"), 120, 40)
     assert "WAL receivers" in text and "old_sub" in text
 
 
-def test_tab_turns_to_the_next_table_and_its_keys_act_there() -> None:
+def test_tab_switches_to_the_next_table_and_its_keys_act_there() -> None:
     view = DetailView("replication")
     shown(view)
     view.do_table_next()
@@ -57,7 +57,7 @@ def test_tab_turns_to_the_next_table_and_its_keys_act_there() -> None:
     assert "table_next" in view.hints and "table_next" not in DetailView("sessions").hints
 
 
-def test_a_press_on_the_other_tables_row_selects_it_there() -> None:
+def test_a_click_on_a_row_of_the_other_table_selects_it() -> None:
     view = DetailView("replication")
     rows = shown(view, 120, 40).splitlines()
     place = next(number for number, text in enumerate(rows) if "old_sub" in text)
@@ -66,7 +66,7 @@ def test_a_press_on_the_other_tables_row_selects_it_there() -> None:
     assert view.grid.last_row.cells[0].text == "old_sub"
 
 
-def test_the_selected_sessions_whole_query_is_shown_wrapped() -> None:
+def test_the_whole_query_of_the_selected_session_is_shown_wrapped() -> None:
     view = DetailView("sessions")
     shown(view)
     view.grid.set_filter("8123")
@@ -94,7 +94,7 @@ def test_keys_on_the_same_frame_do_not_lay_the_tables_out_again() -> None:
     assert view.grid.table is table
 
 
-def test_the_title_tells_how_much_is_shown_from_the_first_picture_on() -> None:
+def test_the_title_shows_how_much_is_visible_from_the_first_frame_on() -> None:
     assert "1-17 of 205" in shown(DetailView("sessions"))
 
 

@@ -22,14 +22,14 @@ from tests.walkthrough.views import DROP
 from tests.walkthrough.views import OUTPUT as LINES
 
 
-def test_everything_left_is_taken_once() -> None:
+def test_everything_pending_is_taken_once() -> None:
     mailbox = Mailbox()
     mailbox.put(NoticeArrived("one"))
     assert mailbox.take() == ([NoticeArrived("one")], 0)
     assert mailbox.take() == ([], 0)
 
 
-def test_a_screen_that_does_not_read_loses_the_oldest_samples_and_is_told_how_many() -> None:
+def test_a_screen_that_does_not_read_loses_the_oldest_samples_and_is_given_their_number() -> None:
     mailbox = Mailbox()
     for number in range(MAX_SAMPLES + 5):
         mailbox.put(SampleArrived(encode_sample(tick(number))))
@@ -39,14 +39,14 @@ def test_a_screen_that_does_not_read_loses_the_oldest_samples_and_is_told_how_ma
     assert isinstance(last, SampleArrived) and decode_sample(last.data).seq == MAX_SAMPLES + 5
 
 
-def test_events_are_bounded_too() -> None:
+def test_events_are_limited_too() -> None:
     mailbox = Mailbox()
     for number in range(MAX_OTHERS + 10):
         mailbox.put(EventArrived(Event(wall_us=number, kind="note", text="x")))
     assert len(mailbox.take()[0]) == MAX_OTHERS
 
 
-def test_of_a_run_only_the_newest_view_is_kept() -> None:
+def test_only_the_newest_view_of_a_run_is_kept() -> None:
     mailbox = Mailbox()
     for state in ("planned", "running", "done"):
         mailbox.put(RunViewMessage(view=structs.replace(DROP, state=state)))
@@ -54,7 +54,7 @@ def test_of_a_run_only_the_newest_view_is_kept() -> None:
     assert isinstance(only, RunViewMessage) and only.view.state == "done"
 
 
-def test_output_that_comes_faster_than_it_is_read_is_counted_by_run() -> None:
+def test_output_that_arrives_faster_than_it_is_read_is_counted_by_run() -> None:
     mailbox = Mailbox()
     for _ in range(MAX_OUTPUT + 3):
         mailbox.put(RunLines(run="a", block="b", lines=list(LINES[:2]), dropped=1))
@@ -63,7 +63,7 @@ def test_output_that_comes_faster_than_it_is_read_is_counted_by_run() -> None:
     assert mailbox.take() == ([], 0)
 
 
-def test_what_an_agent_said_of_runs_does_not_outlive_it() -> None:
+def test_run_views_do_not_outlive_their_agent() -> None:
     mailbox = Mailbox()
     mailbox.put(RunViewMessage(view=DROP))
     mailbox.put(AgentConnectionChanged("lost"))

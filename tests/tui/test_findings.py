@@ -42,7 +42,7 @@ async def test_f_opens_the_findings_with_the_most_urgent_one_selected() -> None:
         assert screen.app.view_stack.view.finding == "connections-filling"  # type: ignore[attr-defined]  # the findings view
 
 
-async def test_enter_opens_the_evidence_and_escape_comes_back() -> None:
+async def test_enter_opens_the_evidence_and_escape_returns() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f", "enter")
@@ -53,7 +53,7 @@ async def test_enter_opens_the_evidence_and_escape_comes_back() -> None:
         assert "Connections" in screen.text
 
 
-async def test_a_finding_that_clears_while_it_is_looked_at_stays_with_that_word() -> None:
+async def test_a_finding_that_clears_while_shown_stays_and_is_marked_cleared() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f", "enter")
@@ -81,14 +81,14 @@ async def test_escape_leaves_a_finding_as_it_is() -> None:
         assert screen.feed.asked == []
 
 
-async def test_z_silences_for_the_time_typed_and_takes_the_rest_for_the_note() -> None:
+async def test_z_silences_for_the_typed_time_and_uses_the_rest_as_the_note() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f", "z", "2", "h", "space", "w", "a", "l", "enter")
         assert screen.feed.asked == [Silence(finding="connections-filling", seconds=7200.0, note="wal")]
 
 
-async def test_a_silence_without_a_time_that_can_be_read_asks_for_nothing_and_says_so() -> None:
+async def test_a_silence_without_a_valid_time_sends_nothing_and_says_so() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f", "z", "s", "o", "o", "n", "enter")
@@ -96,14 +96,14 @@ async def test_a_silence_without_a_time_that_can_be_read_asks_for_nothing_and_sa
         assert "not a duration" in screen.text
 
 
-async def test_u_takes_back_what_was_said() -> None:
+async def test_u_reverts_the_acknowledgement_or_silence() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f", "u")
         assert screen.feed.asked == [Silence(finding="connections-filling", seconds=0)]
 
 
-async def test_nothing_is_said_of_the_past() -> None:
+async def test_nothing_is_acknowledged_in_the_past() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f", "space", "a")
@@ -125,7 +125,7 @@ async def test_a_finding_without_runbook_says_so() -> None:
         assert "no runbook for disk-filling:/pg" in screen.text
 
 
-async def test_the_keys_told_are_those_that_do_something_about_the_finding_now() -> None:
+async def test_the_keys_shown_are_those_that_act_on_the_finding_now() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f", "enter")

@@ -48,11 +48,11 @@ def keys(grid: Grid) -> list[str]:
     return [row.key for row in grid.rows]
 
 
-def test_rows_stand_in_the_tables_own_order_at_first(grid: Grid) -> None:
+def test_rows_are_in_the_order_of_the_table_at_first(grid: Grid) -> None:
     assert keys(grid) == ["pid:2", "pid:1", "pid:3"]
 
 
-def test_what_is_not_known_stands_last_either_way(grid: Grid) -> None:
+def test_unknown_values_are_last_in_either_order(grid: Grid) -> None:
     grid.invert()
     assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
 
@@ -63,7 +63,7 @@ def test_nothing_is_selected_until_the_operator_does(grid: Grid) -> None:
     assert grid.selected == "pid:2"
 
 
-def test_the_selection_follows_its_row_through_another_order(grid: Grid) -> None:
+def test_the_selection_follows_its_row_through_another_sort_order(grid: Grid) -> None:
     grid.move(1)
     grid.sort_by("pid")
     assert (grid.selected, grid.position) == ("pid:2", 1)
@@ -76,7 +76,7 @@ def test_the_selection_follows_its_row_through_an_update(grid: Grid) -> None:
     assert grid.rows[grid.position or 0].key == "pid:2"
 
 
-def test_a_selected_row_that_is_gone_is_said_to_be_gone_and_no_other_takes_its_place(grid: Grid) -> None:
+def test_a_selected_row_that_is_gone_is_reported_and_no_other_takes_its_place(grid: Grid) -> None:
     grid.move(1)
     grid.update(table((1, 5.0, "select one"), (3, None, "vacuum three")))
     assert grid.selected == "pid:2" and grid.gone and grid.position is None
@@ -84,14 +84,14 @@ def test_a_selected_row_that_is_gone_is_said_to_be_gone_and_no_other_takes_its_p
     assert "the selected row is gone" in line_text(title_line(grid, (), 120))
 
 
-def test_a_row_that_comes_back_is_selected_again(grid: Grid) -> None:
+def test_a_row_that_returns_is_selected_again(grid: Grid) -> None:
     grid.move(1)
     grid.update(table((1, 5.0, "select one")))
     grid.update(THREE)
     assert not grid.gone and grid.position == 0
 
 
-def test_moving_on_from_a_row_that_is_gone_selects_its_former_neighbour(grid: Grid) -> None:
+def test_moving_from_a_row_that_is_gone_selects_its_former_neighbour(grid: Grid) -> None:
     grid.move(1)
     grid.update(table((1, 5.0, "select one"), (3, None, "vacuum three")))
     grid.move(1)
@@ -107,22 +107,22 @@ def test_a_filter_searches_every_column_in_any_case(grid: Grid) -> None:
     assert len(keys(grid)) == 3
 
 
-def test_a_selected_row_the_filter_hides_is_said_to_be_hidden(grid: Grid) -> None:
+def test_a_selected_row_hidden_by_the_filter_is_reported_as_hidden(grid: Grid) -> None:
     grid.move(1)
     grid.set_filter("vacuum")
     assert "hidden by the filter" in line_text(title_line(grid, (), 120))
 
 
-def test_a_filter_that_leaves_nothing_says_so(grid: Grid) -> None:
+def test_a_filter_without_matches_says_so(grid: Grid) -> None:
     grid.set_filter("nowhere")
     assert "no row contains “nowhere”" in "\n".join(line_text(one) for one in grid_lines(grid, 60, 5))
 
 
-def test_an_empty_table_says_why() -> None:
+def test_an_empty_table_shows_the_reason() -> None:
     assert "no session" in line_text(grid_lines(Grid(table()), 60, 5)[1])
 
 
-def test_a_heading_sorts_by_its_column_and_again_turns_it_around(grid: Grid) -> None:
+def test_a_heading_sorts_by_its_column_and_again_reverses_the_order(grid: Grid) -> None:
     heading = line_text(grid_lines(grid, 60, 5)[0])
     grid.sort_at(heading.index("pid"))
     assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
@@ -130,7 +130,7 @@ def test_a_heading_sorts_by_its_column_and_again_turns_it_around(grid: Grid) -> 
     assert keys(grid) == ["pid:3", "pid:2", "pid:1"]
 
 
-def test_the_beginning_of_a_columns_name_sorts_by_it(grid: Grid) -> None:
+def test_a_prefix_of_a_column_name_sorts_by_it(grid: Grid) -> None:
     for typed in ("p", "pi", "pid", "", "nowhere"):
         grid.sort_by_name(typed)
         assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
@@ -144,7 +144,7 @@ def test_cycling_goes_through_every_column_and_back(grid: Grid) -> None:
     assert seen == ["query", "pid", "age"]
 
 
-def test_a_tree_can_return_to_the_order_it_was_given_in() -> None:
+def test_a_tree_can_return_to_its_original_order() -> None:
     grid = Grid(Table("locks", COLUMNS, THREE.rows, sort=None))
     for _ in range(len(COLUMNS) + 1):
         grid.sort_by_adjacent(1)
@@ -152,7 +152,7 @@ def test_a_tree_can_return_to_the_order_it_was_given_in() -> None:
     assert keys(grid) == ["pid:1", "pid:2", "pid:3"]
 
 
-def test_the_selected_row_is_brought_into_view() -> None:
+def test_the_selected_row_is_scrolled_into_view() -> None:
     grid = Grid(table(*((pid, float(pid), "x") for pid in range(100))))
     lines = grid_lines(grid, 40, 11)
     assert len(lines) == 11
@@ -211,14 +211,14 @@ def test_a_column_of_names_is_no_wider_than_its_names() -> None:
     assert line_text(grid_lines(grid, 160, 2)[1]) == "psql      12"
 
 
-def test_a_column_that_could_only_be_shown_in_part_is_not_shown() -> None:
+def test_a_column_that_does_not_fit_completely_is_not_shown() -> None:
     columns = tuple(TableColumn(name, name, 10, right=True) for name in ("aaaaaaaaa", "bbbbbbbbb", "ccccccccc"))
     grid = Grid(Table("t", columns, (TableRow("a", (Cell("1"), Cell("2"), Cell("3"))),)))
     assert line_text(grid_lines(grid, 28, 2)[0]).split() == ["aaaaaaaaa", "bbbbbbbbb"]
     assert "more columns" in line_text(title_line(grid, (), 28))
 
 
-def test_a_query_is_not_squeezed_by_columns_beyond_the_edge() -> None:
+def test_a_query_is_not_narrowed_by_columns_beyond_the_edge() -> None:
     columns = (
         TableColumn("pid", "pid", 8),
         TableColumn("query", "query", 60, grow=True),
@@ -228,7 +228,7 @@ def test_a_query_is_not_squeezed_by_columns_beyond_the_edge() -> None:
     assert line_text(grid_lines(grid, 90, 2)[1]).count("q") > 80
 
 
-def test_a_column_keeps_its_width_where_a_screen_of_another_width_has_it_in_another_place() -> None:
+def test_a_column_keeps_its_width_if_another_screen_width_moves_it() -> None:
     grid = Grid(table((1, 5.0, "select " + "x" * 60)))
     grid.update(Table("sessions", (COLUMNS[2], COLUMNS[0], COLUMNS[1]), (), sort="age"))
     needed = dict(zip((column.id for column in grid.table.columns), grid.needed, strict=True))
@@ -236,7 +236,7 @@ def test_a_column_keeps_its_width_where_a_screen_of_another_width_has_it_in_anot
     assert needed["pid"] <= 8 and needed["age"] <= 6
 
 
-def test_what_the_growing_column_leaves_goes_to_words_that_are_cut() -> None:
+def test_space_left_by_the_growing_column_goes_to_cut_text() -> None:
     columns = (
         TableColumn("phase", "phase", 8),
         TableColumn("object", "works on", 30, grow=True),

@@ -69,7 +69,7 @@ async def test_enter_opens_the_job_and_d_its_history_and_escape_goes_back_step_b
         await one.until("no dump, restore, vacuum")
 
 
-def test_a_job_that_ended_is_shown_as_it_was_with_what_is_known_of_its_end() -> None:
+def test_an_ended_job_is_shown_in_its_last_state_with_what_is_known_of_its_end() -> None:
     row = dump_row()
     view = JobPage(row)
     assert "68% of all, estimated" in shown(view, frame_of(row))
@@ -85,7 +85,7 @@ def test_a_job_that_ended_is_shown_as_it_was_with_what_is_known_of_its_end() -> 
     assert shown(view, None)
 
 
-def test_a_job_whose_panel_could_not_be_read_is_not_called_over() -> None:
+def test_a_job_whose_panel_could_not_be_read_is_not_shown_as_ended() -> None:
     view = JobPage(dump_row())
     shown(view, frame_of(dump_row()))
     silent = frame_of()
@@ -93,7 +93,7 @@ def test_a_job_whose_panel_could_not_be_read_is_not_called_over() -> None:
     assert "unknown whether it continues" in shown(view, silent)
 
 
-def test_a_page_of_old_readings_says_how_old_and_a_job_that_outlasts_its_window_that_it_does() -> None:
+def test_a_page_of_old_readings_shows_its_age_and_a_job_beyond_its_window_says_so() -> None:
     view = JobPage(dump_row(), JobWindows(3600.0))
     frame = frame_of(dump_row())
     assert "will exceed its window of 1h00 by about 1m27s" in shown(view, frame) and "old" not in shown(view, frame)
@@ -102,7 +102,7 @@ def test_a_page_of_old_readings_says_how_old_and_a_job_that_outlasts_its_window_
     assert "2m20s old" in shown(view, frame) and "exceeds its window of 1h00 by 10m" in shown(view, frame)
 
 
-def test_the_page_is_scrolled_and_stays_where_it_is_when_a_new_sample_comes() -> None:
+def test_the_page_is_scrolled_and_stays_there_when_a_new_sample_arrives() -> None:
     view = JobPage(dump_row(10_000))
     assert "more lines" in shown(view, frame_of(dump_row(10_000)), 12)
     view.do_page_down()
@@ -110,7 +110,7 @@ def test_the_page_is_scrolled_and_stays_where_it_is_when_a_new_sample_comes() ->
     assert first == shown(view, frame_of(dump_row(10_000)), 12).splitlines()[1] != ""
 
 
-def test_enter_on_a_job_that_is_gone_opens_it_as_it_was_and_no_other() -> None:
+def test_enter_on_an_ended_job_opens_its_last_state_and_no_other_job() -> None:
     view = JobsView()
     shown(view, frame_of(dump_row()))
     assert view.chosen is not None and view.chosen.process == 812
@@ -121,7 +121,7 @@ def test_enter_on_a_job_that_is_gone_opens_it_as_it_was_and_no_other() -> None:
     assert nothing.chosen is None
 
 
-def test_the_selection_goes_with_a_row_whose_program_is_found() -> None:
+def test_the_selection_stays_on_a_row_whose_program_is_found() -> None:
     young = structs.replace(dump_row(), process=None, started="2026-11-20T14:10:03Z", backends=[8001])
     view = JobsView()
     shown(view, frame_of(young))
@@ -130,7 +130,7 @@ def test_the_selection_goes_with_a_row_whose_program_is_found() -> None:
     assert view.chosen is not None and view.chosen.process == 812
 
 
-def test_the_history_is_read_again_only_when_it_is_old_and_what_it_raises_is_said() -> None:
+def test_the_history_is_reread_only_when_old_and_its_errors_are_reported() -> None:
     clock, arrived = HeldClock(), list[TargetJobHistory]()
 
     def broken() -> TargetJobHistory:

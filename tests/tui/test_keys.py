@@ -29,7 +29,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "keys.md"
 
 
 @pytest.mark.parametrize("where", VIEWS)
-def test_every_key_of_a_screen_does_something_there(where: ScreenName) -> None:
+def test_every_key_of_a_screen_has_an_effect_there(where: ScreenName) -> None:
     for key in keys_of(where):
         if key.action.startswith("panel_"):
             assert panel_of_key(key.shown) is not None, key
@@ -38,19 +38,19 @@ def test_every_key_of_a_screen_does_something_there(where: ScreenName) -> None:
 
 
 @pytest.mark.parametrize("where", VIEWS)
-def test_no_key_means_two_things_on_one_screen(where: ScreenName) -> None:
+def test_no_key_has_two_meanings_on_one_screen(where: ScreenName) -> None:
     own = Counter(name for key in keys_of(where) if key.where == where for name in key.keys)
     everywhere = Counter(name for key in KEYS if key.where == "everywhere" for name in key.keys)
     assert [name for name, count in (own + Counter()).items() if count > 1] == []
     assert [name for name, count in everywhere.items() if count > 1] == []
 
 
-def test_every_action_on_offer_has_words_for_help() -> None:
+def test_every_offered_action_has_a_help_text() -> None:
     titles = panel_titles()
     assert [key for key in KEYS if not (key.help or titles.get(key.shown))] == []
 
 
-def test_hints_of_every_view_are_keys_of_it() -> None:
+def test_hints_of_every_view_are_keys_of_that_view() -> None:
     views: list[ScreenView] = [OverviewView(), DetailView("io"), HelpView("overview"), BackendsView("sessions")]
     runs = KnownRuns()
     views += [RunbooksView(lambda: None, runs), RunbookPage("x", lambda: None), WalkthroughView("x", runs)]
@@ -61,7 +61,7 @@ def test_hints_of_every_view_are_keys_of_it() -> None:
         assert set(view.hints) <= known
 
 
-def test_the_documented_keys_are_the_programs() -> None:
+def test_the_documented_keys_are_those_of_the_program() -> None:
     assert DOCS.read_text(encoding="utf-8") == markdown(panel_titles())
 
 
@@ -69,7 +69,7 @@ _NAVIGATION = {"enter", "tab", "shift+tab", "escape", "backspace", "up", "down"}
 """Keys that act on what is selected or shown, on every screen."""
 
 
-def test_a_letter_means_one_thing_everywhere() -> None:
+def test_a_letter_has_one_meaning_everywhere() -> None:
     meanings: dict[str, set[str]] = {}
     for key in KEYS:
         for name in key.keys:
@@ -78,7 +78,7 @@ def test_a_letter_means_one_thing_everywhere() -> None:
     assert several == {}
 
 
-def test_what_ends_cancels_or_skips_is_a_capital_letter_and_not_for_the_mouse() -> None:
+def test_terminate_cancel_and_skip_are_capital_letters_and_not_for_the_mouse() -> None:
     acting = ("cancel", "terminate", "skip", "jump", "stop", "abort", "undo", "take", "resume", "put_back")
     for key in KEYS:
         assert (key.action in acting) == (key.shown.isalpha() and key.shown.isupper()), key

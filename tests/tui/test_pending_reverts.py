@@ -26,7 +26,7 @@ TITLE = "Settings of a run were not reverted"
 BOOK = LoadedRunbook("put-back", TITLE, "put-back.md", (SHIPPED / "put-back.md").read_text())
 
 
-async def test_a_console_begins_with_what_a_run_has_left() -> None:
+async def test_a_console_starts_with_the_pending_reverts_of_a_run() -> None:
     async with opened() as screen:
         await given(screen, FULL, LEFT)
         assert TITLE in screen.text and "fsync = off in postgresql.auto.conf, was not set" in screen.text
@@ -35,7 +35,7 @@ async def test_a_console_begins_with_what_a_run_has_left() -> None:
         assert screen.lines[-1].split("  ")[0].strip() == "P revert now"
 
 
-async def test_capital_p_begins_the_runbook_and_its_run_takes_the_place() -> None:
+async def test_capital_p_starts_the_runbook_and_its_run_is_shown_instead() -> None:
     async with opened(books=[BOOK]) as screen:
         await given(screen, LEFT)
         await screen.press("P")
@@ -44,7 +44,7 @@ async def test_capital_p_begins_the_runbook_and_its_run_takes_the_place() -> Non
         assert isinstance(asked, RunBegin) and asked.text == BOOK.text and asked.mode == "run"
 
 
-async def test_escape_leaves_it_for_later_and_it_does_not_come_again() -> None:
+async def test_escape_postpones_it_and_it_does_not_return() -> None:
     async with opened() as screen:
         await given(screen, LEFT)
         await screen.press("escape")
@@ -61,13 +61,13 @@ async def test_enter_alone_does_nothing() -> None:
         assert screen.feed.asked == [] and TITLE in screen.text
 
 
-async def test_while_the_run_goes_on_nothing_is_offered() -> None:
+async def test_during_the_run_nothing_is_offered() -> None:
     async with opened() as screen:
         await given(screen, GOING)
         assert TITLE not in screen.text
 
 
-async def test_it_does_not_come_between_what_was_begun_and_a_key() -> None:
+async def test_it_does_not_open_after_the_operator_pressed_a_key() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await screen.press("f")
@@ -75,7 +75,7 @@ async def test_it_does_not_come_between_what_was_begun_and_a_key() -> None:
         assert TITLE not in screen.text
 
 
-async def test_later_than_a_minute_it_is_a_finding_like_others() -> None:
+async def test_after_a_minute_it_is_a_finding_like_others() -> None:
     async with opened() as screen:
         await given(screen, FULL)
         await given(screen, FULL, number=70)
@@ -83,7 +83,7 @@ async def test_later_than_a_minute_it_is_a_finding_like_others() -> None:
         assert TITLE not in screen.text
 
 
-async def test_once_it_is_put_back_the_screen_says_so() -> None:
+async def test_once_it_is_reverted_the_screen_says_so() -> None:
     async with opened(books=[BOOK]) as screen:
         await given(screen, LEFT)
         await given(screen, number=4)

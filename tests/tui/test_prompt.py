@@ -11,7 +11,7 @@ def typed(prompt: Prompt, text: str) -> None:
         prompt.handle_key(sign, sign)
 
 
-def test_enter_gives_the_text_and_ends_the_prompt() -> None:
+def test_enter_returns_the_text_and_ends_the_prompt() -> None:
     sent: list[str] = []
     prompt = Prompt("note", sent.append)
     typed(prompt, "pages are slow")
@@ -27,7 +27,7 @@ def test_escape_sends_nothing() -> None:
     assert sent == []
 
 
-def test_a_filter_follows_every_key_and_escape_takes_it_back() -> None:
+def test_a_filter_follows_every_key_and_escape_reverts_it() -> None:
     seen: list[str] = []
     prompt = Prompt("filter", seen.append, seen.append)
     typed(prompt, "ab")
@@ -36,7 +36,7 @@ def test_a_filter_follows_every_key_and_escape_takes_it_back() -> None:
     assert seen == ["a", "ab", "a", ""]
 
 
-def test_the_line_is_edited_where_the_cursor_stands() -> None:
+def test_the_line_is_edited_at_the_cursor() -> None:
     prompt = Prompt("note", lambda text: None)
     typed(prompt, "alpha beta")
     prompt.handle_key("ctrl+w", None)
@@ -51,14 +51,14 @@ def test_the_line_is_edited_where_the_cursor_stands() -> None:
     assert prompt.text == " "
 
 
-def test_a_pasted_text_becomes_one_line_and_is_bounded() -> None:
+def test_a_pasted_text_becomes_one_line_of_limited_length() -> None:
     prompt = Prompt("note", lambda text: None)
     prompt.paste("a\nb\x1b[2J" + "c" * 2 * MAX_CHARACTERS)
     assert prompt.text.startswith("a b") and len(prompt.text) <= MAX_CHARACTERS
     assert "\x1b" not in line_text(prompt.line(80)[0])
 
 
-def test_a_long_text_keeps_its_end_in_sight() -> None:
+def test_a_long_text_keeps_its_end_visible() -> None:
     prompt = Prompt("note", lambda text: None)
     typed(prompt, "0123456789" * 20)
     line, cursor = prompt.line(40)
@@ -66,7 +66,7 @@ def test_a_long_text_keeps_its_end_in_sight() -> None:
     assert line_text(line).endswith("6789")
 
 
-def test_tab_goes_through_the_known_values_that_begin_with_what_was_typed() -> None:
+def test_tab_cycles_through_the_known_values_that_start_with_the_typed_text() -> None:
     prompt = Prompt("role", lambda text: None, values=("app", "admin", "bob"))
     assert prompt.explanation == "tab: app, admin, bob"
     typed(prompt, "a")
@@ -84,7 +84,7 @@ def asked(sent: list[str], *values: str) -> QuestionPrompt:
     )  # fmt: skip
 
 
-def test_one_letter_is_an_answer_only_at_the_beginning() -> None:
+def test_one_letter_is_an_answer_only_at_the_start() -> None:
     sent: list[str] = []
     prompt = asked(sent)
     typed(prompt, "xn")
@@ -100,7 +100,7 @@ def test_a_single_known_value_is_filled_in_and_enter_takes_it() -> None:
     assert sent == ["shop_jobs"]
 
 
-def test_keys_that_are_no_text_are_for_the_view_below() -> None:
+def test_keys_that_are_not_text_are_for_the_view_below() -> None:
     prompt = asked([])
     assert [prompt.passes(name) for name in ("up", "tab", "x", "d", "left")] == [True, True, True, False, False]
     typed(prompt, "1")

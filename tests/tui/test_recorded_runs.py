@@ -27,7 +27,7 @@ def recorded() -> RecordedRun:
     return RecordedRun(Path("runs") / RUN, PLAN, records, output)
 
 
-def test_a_run_is_shown_as_it_stood_whatever_was_shown_before() -> None:
+def test_a_run_is_shown_in_its_past_state_whatever_was_shown_before() -> None:
     run, moments = recorded(), (0, 5, 20, 9, 11, 1, 20)
     for second in moments:
         again, fresh = run.at(second * 1_000_000), recorded().at(second * 1_000_000)
@@ -36,7 +36,7 @@ def test_a_run_is_shown_as_it_stood_whatever_was_shown_before() -> None:
             assert (again.view, again.summary, again.output) == (fresh.view, fresh.summary, fresh.output)
 
 
-def test_an_ended_run_is_not_made_again_and_the_time_of_one_under_way_goes_on() -> None:
+def test_the_view_of_an_ended_run_is_cached_and_the_time_of_an_active_one_continues() -> None:
     run = recorded()
     ended = run.at(11_000_000)
     assert ended is not None and run.at(20_000_000) is ended

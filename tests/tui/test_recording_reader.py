@@ -52,7 +52,7 @@ def places(*questions: RecordingQuery) -> list[float | str]:
     ]
 
 
-def test_each_kind_of_question_finds_its_moment() -> None:
+def test_each_kind_of_query_finds_its_time() -> None:
     assert places(
         AtTime(START_US + 5 * S),
         NextSample(START_US + 5 * S, 1),
@@ -69,7 +69,7 @@ def test_each_kind_of_question_finds_its_moment() -> None:
     assert places(NamedTime("+7s"), AtTime(START_US - 100 * S), AtTime(START_US + 100 * S)) == [7.0, 0.0, 9.0]
 
 
-def test_signs_are_marks_and_notes_at_the_time_they_are_about_not_heartbeats() -> None:
+def test_notable_events_are_marks_and_notes_at_their_time_and_not_heartbeats() -> None:
     assert places(NextNotable(START_US, 1), NextNotable(START_US + 2 * S, 1), NextNotable(START_US + 9 * S, -1)) == [
         2.0,
         4.0,
@@ -77,14 +77,14 @@ def test_signs_are_marks_and_notes_at_the_time_they_are_about_not_heartbeats() -
     ]
 
 
-def test_beyond_the_ends_the_answer_is_a_sentence() -> None:
+def test_beyond_the_ends_the_answer_is_a_message() -> None:
     assert places(NextSample(START_US + 9 * S, 1), NextNotable(START_US, -1)) == [
         "this is the end of the recording",
         "no mark, note or finding before this",
     ]
 
 
-def test_a_moment_brings_the_points_and_events_that_led_to_it_and_none_after() -> None:
+def test_a_query_for_a_time_returns_the_points_and_events_before_it_and_none_after() -> None:
     past = MemoryPast([tick(number) for number in range(10)], EVENTS)
     (moment,) = answers(lambda: past, AtTime(START_US + 5 * S))
     assert isinstance(moment, MomentArrived)
@@ -92,14 +92,14 @@ def test_a_moment_brings_the_points_and_events_that_led_to_it_and_none_after() -
     assert [event.seq for event in moment.events] == [1, 2]
 
 
-def test_playing_on_brings_only_the_points_not_at_hand() -> None:
+def test_playing_loads_only_the_points_not_yet_loaded() -> None:
     past = MemoryPast([tick(number) for number in range(10)])
     (moment,) = answers(lambda: past, AtTime(START_US + 5 * S, since_us=START_US + 3 * S))
     assert isinstance(moment, MomentArrived)
     assert moment.continues and [wall for wall, _ in moment.points] == [START_US + 4 * S, START_US + 5 * S]
 
 
-def test_a_recording_that_cannot_be_opened_says_why_and_a_secret_in_it_is_masked() -> None:
+def test_an_unreadable_recording_gives_the_reason_and_a_secret_in_it_is_masked() -> None:
     def broken() -> RecordingSource:
         raise SessionError("cannot open postgresql://app:hunter2@db/x")
 
@@ -113,12 +113,12 @@ def test_a_recording_that_cannot_be_opened_says_why_and_a_secret_in_it_is_masked
     assert isinstance(refused, QueryRefused) and "Input/output error" in refused.text
 
 
-def test_an_empty_recording_is_said_to_be_empty() -> None:
+def test_an_empty_recording_is_reported_as_empty() -> None:
     (refused,) = answers(lambda: MemoryPast([]), RecordingEdge(1))
     assert isinstance(refused, QueryRefused) and "nothing is recorded yet" in refused.text
 
 
-def test_while_an_answer_takes_long_only_the_newest_question_waits() -> None:
+def test_during_a_slow_query_only_the_newest_one_waits() -> None:
     begun, go_on, mailbox, come = threading.Event(), threading.Event(), Mailbox(), threading.Semaphore(0)
     past = MemoryPast([tick(number) for number in range(10)])
 
@@ -141,14 +141,14 @@ def test_while_an_answer_takes_long_only_the_newest_question_waits() -> None:
     assert serials == [first, last]
 
 
-def test_trouble_is_a_sign_as_a_finding_is() -> None:
+def test_a_problem_is_a_notable_event_like_a_finding() -> None:
     assert is_notable(Event(wall_us=1, kind="server.lost", text=""))
     assert is_notable(Event(wall_us=1, kind="anything", text="", severity="critical"))
     assert not is_notable(Event(wall_us=1, kind="console.attach", text=""))
     assert next_notable_us((), 5, 1) is None
 
 
-def test_where_nothing_can_be_read_the_next_sample_that_can_is_shown() -> None:
+def test_where_nothing_can_be_read_the_next_readable_sample_is_shown() -> None:
     class Spoiled(MemoryPast):
         def picture_at(self, wall_us: int) -> Picture | None:
             return None if wall_us < START_US + 3 * S else super().picture_at(wall_us)
@@ -162,7 +162,7 @@ def test_where_nothing_can_be_read_the_next_sample_that_can_is_shown() -> None:
     assert moment.at_us == START_US + 3 * S and moment.damage == "the recording is damaged in places"
 
 
-def test_a_recording_of_which_nothing_can_be_read_says_what_is_wrong() -> None:
+def test_a_recording_without_readable_data_shows_what_is_wrong() -> None:
     class Unreadable(MemoryPast):
         def picture_at(self, wall_us: int) -> Picture | None:
             return None

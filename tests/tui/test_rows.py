@@ -22,7 +22,7 @@ def chosen(*places: int, question: int) -> RunView:
     return structs.replace(CHOOSING, table=table, question=asked)
 
 
-async def test_x_leaves_the_row_under_the_cursor_out_and_takes_it_in_again() -> None:
+async def test_x_excludes_the_row_under_the_cursor_and_includes_it_again() -> None:
     async with walking(CHOOSING) as screen:
         assert "3 of 3 chosen ●" in screen.text and "x tick" in screen.lines[-1]
         await screen.press("x")
@@ -38,7 +38,7 @@ async def test_x_leaves_the_row_under_the_cursor_out_and_takes_it_in_again() -> 
         assert "type `3`" in screen.lines[-1]
 
 
-async def test_rows_are_left_out_one_after_the_other_without_waiting_for_the_agent() -> None:
+async def test_rows_are_excluded_one_after_the_other_without_waiting_for_the_agent() -> None:
     async with walking(CHOOSING) as screen:
         await screen.press("down", "x", "x")
         await tell(screen, structs.replace(chosen(1, 2, question=12), question=None, state="running"))
@@ -51,7 +51,7 @@ async def test_rows_are_left_out_one_after_the_other_without_waiting_for_the_age
         assert screen.feed.asked[-1] == choice(2)
 
 
-async def test_a_choice_that_was_refused_is_not_shown_as_if_it_had_been_taken() -> None:
+async def test_a_refused_selection_is_not_shown_as_accepted() -> None:
     async with walking(CHOOSING) as screen:
         await screen.press("down", "x")
         assert "2 of 3 chosen ●" in screen.text
@@ -60,7 +60,7 @@ async def test_a_choice_that_was_refused_is_not_shown_as_if_it_had_been_taken() 
         assert "these rows are not asked about now" in screen.text
 
 
-async def test_rows_of_a_run_that_another_console_drives_or_that_asks_nothing_are_not_chosen_from_here() -> None:
+async def test_rows_are_not_selected_here_for_a_run_driven_elsewhere_or_without_a_question() -> None:
     async with walking(CHOOSING, yours=False) as screen:
         await screen.press("down", "x", "x")
         assert screen.feed.asked == [] and "no rows to choose now" in screen.text

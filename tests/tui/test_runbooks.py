@@ -52,7 +52,7 @@ async def choose(screen: Screen, title: str) -> None:
     await screen.press("enter", "enter")
 
 
-async def test_b_lists_runbooks_also_before_there_is_any_frame() -> None:
+async def test_b_lists_runbooks_even_before_the_first_frame() -> None:
     async with opened(books=BOOKS) as screen:
         await screen.press("b")
         await screen.until("Too many connections")
@@ -60,7 +60,7 @@ async def test_b_lists_runbooks_also_before_there_is_any_frame() -> None:
         assert "does not compile: broken.md:3: no such kin…" in screen.text
 
 
-async def test_a_runbook_is_read_with_its_inputs_and_its_plan_before_it_is_begun() -> None:
+async def test_a_runbook_is_shown_with_its_inputs_and_its_plan_before_the_start() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.until("Why: the house is full.")
@@ -71,7 +71,7 @@ async def test_a_runbook_is_read_with_its_inputs_and_its_plan_before_it_is_begun
         assert screen.feed.asked == []
 
 
-async def test_a_press_on_the_selected_row_opens_its_runbook() -> None:
+async def test_a_click_on_the_selected_row_opens_its_runbook() -> None:
     async with opened(books=BOOKS) as screen:
         await screen.press("b")
         await screen.until("No inputs")
@@ -83,7 +83,7 @@ async def test_a_press_on_the_selected_row_opens_its_runbook() -> None:
         assert "No inputs" in screen.text
 
 
-async def test_to_begin_before_the_runbooks_are_read_waits_for_them() -> None:
+async def test_a_start_before_the_runbooks_are_loaded_waits_for_them() -> None:
     read = threading.Event()
 
     def slowly() -> tuple[LoadedRunbook, ...]:
@@ -100,7 +100,7 @@ async def test_to_begin_before_the_runbooks_are_read_waits_for_them() -> None:
         assert isinstance(screen.feed.asked[0], RunBegin)
 
 
-async def test_r_on_a_finding_opens_the_runbook_that_answers_it() -> None:
+async def test_r_on_a_finding_opens_its_runbook() -> None:
     async with opened(books=BOOKS) as screen:
         await given(screen, FULL)
         await screen.press("f", "r")
@@ -109,7 +109,7 @@ async def test_r_on_a_finding_opens_the_runbook_that_answers_it() -> None:
         assert "Findings" in screen.text
 
 
-async def test_the_runbook_of_an_open_finding_is_first_in_the_list_and_knows_its_values() -> None:
+async def test_the_runbook_of_an_open_finding_is_first_in_the_list_and_has_its_values() -> None:
     async with opened(books=(PLAIN, STORM)) as screen:
         await given(screen, structs.replace(FULL, evidence={"ticket": "OPS-7"}))
         await screen.press("b")
@@ -120,7 +120,7 @@ async def test_the_runbook_of_an_open_finding_is_first_in_the_list_and_knows_its
         assert "ticket (text) OPS-7 (from the finding; confirmed at the start)" in screen.text
 
 
-async def test_beginning_asks_first_for_what_has_to_be_given_and_never_shows_a_secret() -> None:
+async def test_a_start_asks_first_for_required_inputs_and_never_shows_a_secret() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("s")
@@ -146,7 +146,7 @@ async def begin_from_the_finding(screen: Screen) -> None:
 
 
 @pytest.mark.parametrize("key", ["enter", "tab"])
-async def test_what_the_finding_says_is_offered_for_an_input_and_taken_by_enter_or_tab(key: str) -> None:
+async def test_a_value_of_the_finding_is_offered_for_an_input_and_accepted_by_enter_or_tab(key: str) -> None:
     async with opened(books=BOOKS) as screen:
         await begin_from_the_finding(screen)
         await screen.press(key)
@@ -157,7 +157,7 @@ async def test_what_the_finding_says_is_offered_for_an_input_and_taken_by_enter_
         assert isinstance(begin, RunBegin) and begin.inputs == {"ticket": "OPS-7", "word": "hush"}
 
 
-async def test_what_the_finding_says_can_be_replaced_and_then_tab_takes_nothing() -> None:
+async def test_a_value_of_the_finding_can_be_replaced_and_then_tab_accepts_nothing() -> None:
     async with opened(books=BOOKS) as screen:
         await begin_from_the_finding(screen)
         await screen.type("7")
@@ -167,7 +167,7 @@ async def test_what_the_finding_says_can_be_replaced_and_then_tab_takes_nothing(
         assert screen.feed.asked == []
 
 
-async def test_an_input_that_does_not_do_is_corrected_where_it_was_typed() -> None:
+async def test_an_invalid_input_is_corrected_where_it_was_typed() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("i", "ctrl+u")
@@ -180,14 +180,14 @@ async def test_an_input_that_does_not_do_is_corrected_where_it_was_typed() -> No
         assert "idle (duration) 5m" in screen.text
 
 
-async def test_enter_alone_gives_no_input_and_begins_nothing() -> None:
+async def test_enter_alone_gives_no_input_and_starts_nothing() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("s", "enter")
         assert screen.feed.asked == [] and "ticket is required" in screen.text
 
 
-async def test_an_input_that_is_none_is_refused_with_the_reason() -> None:
+async def test_an_invalid_input_is_refused_with_the_reason() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("i", "ctrl+u")
@@ -196,7 +196,7 @@ async def test_an_input_that_is_none_is_refused_with_the_reason() -> None:
         assert "idle" in screen.lines[-1] and "10m (default)" in screen.text
 
 
-async def test_the_run_begun_here_is_shown_as_soon_as_the_agent_has_made_it() -> None:
+async def test_a_run_started_here_is_shown_as_soon_as_the_agent_has_created_it() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "No inputs")
         await screen.press("t")
@@ -207,7 +207,7 @@ async def test_the_run_begun_here_is_shown_as_soon_as_the_agent_has_made_it() ->
         assert "Runbooks" in screen.text and "the run continues" in screen.text
 
 
-async def test_a_run_begun_elsewhere_does_not_take_the_screen() -> None:
+async def test_a_run_started_elsewhere_does_not_take_over_the_screen() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "No inputs")
         screen.feed.mailbox.put(RunViewMessage(view=DROP, yours=False))
@@ -215,7 +215,7 @@ async def test_a_run_begun_elsewhere_does_not_take_the_screen() -> None:
         assert "Drop the page cache of this host?" not in screen.text
 
 
-async def test_what_the_agent_refuses_is_said_with_its_hint() -> None:
+async def test_a_refusal_of_the_agent_is_shown_with_its_hint() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "No inputs")
         await screen.press("s")
@@ -226,7 +226,7 @@ async def test_what_the_agent_refuses_is_said_with_its_hint() -> None:
         assert "Drop the page cache of this host?" not in screen.text
 
 
-async def test_a_runbook_that_does_not_compile_says_why_and_cannot_be_begun() -> None:
+async def test_a_runbook_that_does_not_compile_shows_why_and_cannot_be_started() -> None:
     async with opened(books=BOOKS) as screen:
         await choose(screen, "broken.md")
         assert "no such kind: chekc" in screen.text
@@ -234,7 +234,7 @@ async def test_a_runbook_that_does_not_compile_says_why_and_cannot_be_begun() ->
         assert screen.feed.asked == [] and "cannot start" in screen.text
 
 
-async def test_nothing_is_begun_from_the_past_or_from_a_recording() -> None:
+async def test_nothing_is_started_from_the_past_or_from_a_recording() -> None:
     async with opened(books=BOOKS) as screen:
         await screen.give(0, 1)
         await choose(screen, "No inputs")
@@ -246,7 +246,7 @@ async def test_nothing_is_begun_from_the_past_or_from_a_recording() -> None:
         assert screen.feed.asked == [] and "this is a recording" in screen.text
 
 
-async def test_runbooks_that_cannot_be_read_cost_the_list_and_not_the_screen() -> None:
+async def test_unreadable_runbooks_cost_the_list_and_not_the_screen() -> None:
     def fail() -> tuple[LoadedRunbook, ...]:
         raise OSError(116, "Stale file handle")
 
@@ -257,7 +257,7 @@ async def test_runbooks_that_cannot_be_read_cost_the_list_and_not_the_screen() -
         assert "waiting for the first sample" in screen.text
 
 
-def test_a_role_is_offered_from_the_rows_that_are_shown() -> None:
+def test_a_role_is_suggested_from_the_shown_rows() -> None:
     role = Block(
         id="limit/input", kind="input", line=1, language="toml", body="", settings={"type": "role"}, name="role"
     )
@@ -269,7 +269,7 @@ def test_a_role_is_offered_from_the_rows_that_are_shown() -> None:
     assert values_for_input(structs.replace(view, question=structs.replace(question, secret=True)), plan) == []
 
 
-def test_values_of_an_input_are_its_choices_or_what_the_panels_show() -> None:
+def test_values_of_an_input_are_its_choices_or_values_from_the_panels() -> None:
     frame = busy_frame()
     shown = values_in_frame(frame, Input(name="application", type="text"))
     assert shown == [group.name for group in frame.connections.by_application if group.name]

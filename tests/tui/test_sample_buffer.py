@@ -24,7 +24,7 @@ def pid_at(ring: SampleBuffer, second: float) -> int | None:
     return None if reading is None else reading.rows[0].pid
 
 
-def test_the_picture_at_a_moment_is_the_newest_sample_before_it() -> None:
+def test_the_frame_at_a_time_is_the_newest_sample_before_it() -> None:
     ring = SampleBuffer()
     for number in (1, 2, 3):
         ring.add(tick(number), 10)
@@ -33,7 +33,7 @@ def test_the_picture_at_a_moment_is_the_newest_sample_before_it() -> None:
     assert pid_at(ring, 0.5) is None
 
 
-def test_a_picture_from_memory_still_has_its_reading_before() -> None:
+def test_a_frame_from_memory_still_has_its_previous_reading() -> None:
     ring = SampleBuffer(samples=2)
     for number in (1, 2, 3, 4):
         ring.add(tick(number), 10)
@@ -43,7 +43,7 @@ def test_a_picture_from_memory_still_has_its_reading_before() -> None:
     assert before is not None and before.rows[0].pid == 2
 
 
-def test_what_was_read_before_the_ring_begins_is_not_forgotten() -> None:
+def test_what_was_read_before_the_sample_buffer_starts_is_kept() -> None:
     ring = SampleBuffer(samples=2)
     ring.add(tick(1, slow=True), 10)
     for number in (2, 3, 4):
@@ -52,7 +52,7 @@ def test_what_was_read_before_the_ring_begins_is_not_forgotten() -> None:
     assert picture is not None and "pg.xids" in picture.latest
 
 
-def test_the_ring_is_bounded_by_count_and_by_bytes_and_keeps_the_newest() -> None:
+def test_the_sample_buffer_is_limited_by_count_and_bytes_and_keeps_the_newest() -> None:
     ring = SampleBuffer(samples=100, size=25)
     for number in range(1, 6):
         ring.add(tick(number), 10)

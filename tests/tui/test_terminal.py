@@ -25,12 +25,12 @@ from dba_console.tui.terminal import colour_depth, configure_textual, too_small,
         ({"TERM": "xterm-256color", "NO_COLOR": ""}, "256"),
     ],
 )
-def test_the_depth_of_colour_follows_the_environment(environ: dict[str, str], colours: str) -> None:
+def test_the_colour_depth_follows_the_environment(environ: dict[str, str], colours: str) -> None:
     assert colour_depth(environ) == colours
 
 
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"TERM": ""}, {}])
-def test_a_terminal_that_cannot_hold_a_screen_is_refused_naming_show(environ: dict[str, str]) -> None:
+def test_an_unsuitable_terminal_is_refused_and_show_is_named(environ: dict[str, str]) -> None:
     with pytest.raises(Unsupported) as refused:
         colour_depth(environ)
     assert "dba-console show" in str(refused.value)
@@ -42,12 +42,12 @@ def test_no_terminal_at_all_is_refused() -> None:
         colour_depth({"TERM": "xterm"}, not_terminals=["input", "output"])
 
 
-def test_the_stream_that_leads_elsewhere_is_named() -> None:
+def test_the_redirected_stream_is_named() -> None:
     with pytest.raises(Unsupported, match="standard error is not a terminal"):
         colour_depth({"TERM": "xterm"}, not_terminals=["error"])
 
 
-def test_the_operators_choice_goes_before_the_environment() -> None:
+def test_the_choice_of_the_operator_overrides_the_environment() -> None:
     assert colour_depth({"TERM": "xterm-256color"}, wanted="none") == "mono"
     with pytest.raises(UsageError, match="256, truecolor"):
         colour_depth({"TERM": "xterm"}, wanted="lots")
@@ -66,7 +66,7 @@ def test_the_smallest_useful_screen_is_forty_by_ten() -> None:
     assert too_small(39, 24) and too_small(80, 9) and not too_small(40, 10)
 
 
-def test_the_entrance_loads_no_textual_and_no_driver() -> None:
+def test_the_entry_point_loads_no_textual_and_no_driver() -> None:
     code = (
         "import sys, dba_console.tui.app, dba_console.tui.terminal\n"
         "print(sorted({'textual', 'psycopg', 'typer', 'sqlite3'} & set(sys.modules)))"

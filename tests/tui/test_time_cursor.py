@@ -28,19 +28,19 @@ def paused() -> TimeCursor:
     return toggled(initial_cursor(can_go_live=True), 100 * S)
 
 
-def test_space_holds_the_newest_moment(paused: TimeCursor) -> None:
+def test_space_pauses_at_the_newest_time(paused: TimeCursor) -> None:
     assert (paused.mode, paused.at_us) == ("paused", 100 * S)
 
 
-def test_space_before_the_first_sample_holds_nothing() -> None:
+def test_space_before_the_first_sample_pauses_nothing() -> None:
     assert toggled(initial_cursor(can_go_live=True), None).live
 
 
-def test_space_again_returns_to_the_present_when_nothing_was_moved(paused: TimeCursor) -> None:
+def test_space_again_returns_to_live_if_the_time_was_not_moved(paused: TimeCursor) -> None:
     assert toggled(paused, 142 * S).live
 
 
-def test_space_plays_on_from_where_the_operator_travelled_to(paused: TimeCursor) -> None:
+def test_space_plays_on_from_where_the_operator_moved_to(paused: TimeCursor) -> None:
     playing = toggled(moved_to(paused, 50 * S), 142 * S)
     assert (playing.mode, playing.at_us) == ("playing", 50 * S)
 
@@ -54,7 +54,7 @@ def test_stepping_while_live_pauses() -> None:
     assert moved_to(initial_cursor(can_go_live=True), 99 * S).mode == "paused"
 
 
-def test_plus_plays_then_goes_through_the_speeds_and_stays_at_the_last() -> None:
+def test_plus_plays_then_cycles_up_the_speeds_and_stays_at_the_last() -> None:
     cursor = faster(moved_to(initial_cursor(can_go_live=False), S))
     seen = []
     for _ in SPEEDS:
@@ -69,22 +69,22 @@ def test_minus_below_real_time_pauses() -> None:
     assert slower(playing).mode == "paused"
 
 
-def test_live_cannot_be_hurried() -> None:
+def test_live_cannot_be_accelerated() -> None:
     assert faster(initial_cursor(can_go_live=True)).live
 
 
-def test_playing_at_four_times_goes_four_seconds_in_one() -> None:
+def test_playing_at_four_times_advances_four_seconds_per_second() -> None:
     playing = faster(faster(faster(moved_to(initial_cursor(can_go_live=False), 10 * S))))
     assert playback_us(playing, S) == 14 * S
     assert playback_us(slower(slower(slower(playing))), S) is None
 
 
-def test_a_recording_has_no_present_to_return_to() -> None:
+def test_a_recording_has_no_live_time_to_return_to() -> None:
     cursor = moved_to(initial_cursor(can_go_live=False), S)
     assert to_live(cursor) == cursor
 
 
-def test_the_header_says_live_paused_and_replay(paused: TimeCursor) -> None:
+def test_the_header_shows_live_paused_and_replay(paused: TimeCursor) -> None:
     assert mode_label(initial_cursor(can_go_live=True), 1) == "LIVE"
     assert mode_label(paused, 142 * S) == "PAUSED -00:42"
     at_us = int(datetime(2026, 11, 19, 14, 53, 7).timestamp()) * S
@@ -92,5 +92,5 @@ def test_the_header_says_live_paused_and_replay(paused: TimeCursor) -> None:
     assert mode_label(replay, None) == "REPLAY 2026-11-19 14:53:07 ×4"
 
 
-def test_how_far_behind_is_unknown_without_a_present() -> None:
+def test_the_lag_is_unknown_without_live_data() -> None:
     assert lag_text(None, 5) == lag_text(5, None) == ""

@@ -59,13 +59,13 @@ def test_live_shows_the_newest_sample() -> None:
     assert frame is not None and frame.connections.used == 3
 
 
-def test_a_frame_is_made_once_however_often_it_is_painted() -> None:
+def test_a_frame_is_built_once_however_often_it_is_painted() -> None:
     stand = Stand()
     stand.give(0, 1)
     assert stand.navigator.frame() is stand.navigator.frame()
 
 
-def test_while_paused_the_present_goes_on_and_the_picture_stays() -> None:
+def test_while_paused_live_data_continues_and_the_frame_stays() -> None:
     stand = Stand()
     stand.give(0, 1)
     stand.navigator.toggle_pause()
@@ -76,7 +76,7 @@ def test_while_paused_the_present_goes_on_and_the_picture_stays() -> None:
     assert stand.second == 43 and stand.navigator.label == "LIVE"
 
 
-def test_charts_of_a_paused_moment_end_with_it() -> None:
+def test_charts_of_a_paused_time_end_with_it() -> None:
     stand = Stand()
     stand.give(0, 1)
     stand.navigator.toggle_pause()
@@ -95,7 +95,7 @@ def test_stepping_back_from_live_pauses_on_the_sample_before() -> None:
     assert stand.navigator.notice == "this is the newest sample"
 
 
-def test_without_a_recording_the_minutes_in_memory_are_all_there_is() -> None:
+def test_without_a_recording_only_the_minutes_in_memory_are_available() -> None:
     stand = Stand()
     stand.give(0, 1)
     stand.navigator.step_minute(-1)
@@ -103,7 +103,7 @@ def test_without_a_recording_the_minutes_in_memory_are_all_there_is() -> None:
     assert stand.navigator.cursor.live
 
 
-def test_beyond_memory_the_recording_is_asked() -> None:
+def test_beyond_memory_the_recording_is_queried() -> None:
     stand = Stand(MemoryPast([tick(number) for number in range(100)]))
     stand.give(*range(95, 100))
     stand.navigator.step_minute(-1)
@@ -111,7 +111,7 @@ def test_beyond_memory_the_recording_is_asked() -> None:
     assert stand.second == 39 and not stand.navigator.cursor.live
 
 
-def test_a_minute_on_past_the_newest_sample_is_live_again() -> None:
+def test_a_minute_forward_past_the_newest_sample_is_live_again() -> None:
     stand = Stand()
     stand.give(*range(10))
     stand.navigator.step(-1)
@@ -131,7 +131,7 @@ def test_brackets_go_from_mark_to_mark() -> None:
     assert seen == [60, 20, 60]
 
 
-def test_marks_without_a_recording_are_found_among_the_events_at_hand() -> None:
+def test_marks_without_a_recording_are_found_among_the_events_in_memory() -> None:
     stand = Stand()
     stand.give(*range(10))
     stand.feed.mailbox.put(EventArrived(Event(wall_us=START_US + 4 * S, kind="mark", text="", seq=1)))
@@ -142,7 +142,7 @@ def test_marks_without_a_recording_are_found_among_the_events_at_hand() -> None:
     assert stand.navigator.notice == "no mark, note or finding in this direction"
 
 
-def test_an_answer_to_a_question_given_up_changes_nothing() -> None:
+def test_an_answer_to_a_cancelled_query_changes_nothing() -> None:
     stand = Stand(MemoryPast([tick(number) for number in range(100)]))
     stand.give(*range(95, 100))
     stand.navigator.go_to_start()
@@ -151,7 +151,7 @@ def test_an_answer_to_a_question_given_up_changes_nothing() -> None:
     assert stand.navigator.cursor.live and stand.second == 99
 
 
-def test_attaching_brings_the_charts_and_events_of_before() -> None:
+def test_attaching_loads_the_earlier_charts_and_events() -> None:
     events = [Event(wall_us=START_US + 50 * S, kind="mark", text="before", seq=7)]
     stand = Stand(MemoryPast([tick(number) for number in range(100)], events))
     stand.feed.start()
@@ -163,7 +163,7 @@ def test_attaching_brings_the_charts_and_events_of_before() -> None:
     assert moment is not None and [event.seq for event in moment.events] == [7]
 
 
-def test_an_event_that_came_twice_counts_once() -> None:
+def test_an_event_received_twice_counts_once() -> None:
     stand = Stand()
     stand.give(0)
     for seq in (0, 5):
@@ -174,7 +174,7 @@ def test_an_event_that_came_twice_counts_once() -> None:
     assert moment is not None and len(moment.events) == 1
 
 
-def test_a_recording_opens_at_its_start_or_where_it_is_told() -> None:
+def test_a_recording_opens_at_its_start_or_at_a_given_time() -> None:
     past = MemoryPast([tick(number) for number in range(10)])
     for begin_at, second in ((None, 0), ("+7s", 7)):
         stand = Stand(past, can_go_live=False, begin_at=begin_at)
@@ -185,7 +185,7 @@ def test_a_recording_opens_at_its_start_or_where_it_is_told() -> None:
         assert stand.navigator.label.startswith("REPLAY")
 
 
-def test_playing_goes_on_with_the_operators_time_and_stops_at_the_end() -> None:
+def test_playing_advances_with_real_time_and_stops_at_the_end() -> None:
     stand = Stand(MemoryPast([tick(number) for number in range(10)]), can_go_live=False)
     stand.feed.start()
     stand.answered()
@@ -207,7 +207,7 @@ def test_playing_goes_on_with_the_operators_time_and_stops_at_the_end() -> None:
     assert stand.navigator.notice == "this is the end of the recording"
 
 
-def test_playing_a_live_session_reaches_the_present_and_is_live() -> None:
+def test_playing_a_live_session_reaches_its_newest_sample_and_is_live() -> None:
     stand = Stand()
     stand.give(*range(10))
     stand.navigator.step(-1)
@@ -229,7 +229,7 @@ def test_stepping_while_playing_pauses() -> None:
     assert stand.navigator.cursor.mode == "paused" and stand.second == 7
 
 
-def test_a_refusal_is_told_and_the_screen_stays_where_it_is() -> None:
+def test_a_refusal_is_shown_and_the_screen_stays_at_its_time() -> None:
     stand = Stand(MemoryPast([]))
     stand.give(0, 1)
     stand.navigator.go_to_start()
@@ -238,7 +238,7 @@ def test_a_refusal_is_told_and_the_screen_stays_where_it_is() -> None:
     assert stand.navigator.cursor.live
 
 
-def test_a_damaged_recording_is_told_once() -> None:
+def test_a_damaged_recording_is_reported_once() -> None:
     stand = Stand(MemoryPast([tick(0), tick(1)], damage="the recording is damaged in places"), can_go_live=False)
     stand.feed.start()
     stand.answered()
@@ -250,7 +250,7 @@ def test_a_damaged_recording_is_told_once() -> None:
     assert stand.navigator.notice is None
 
 
-def test_a_slow_recording_is_said_to_be_slow() -> None:
+def test_a_slow_recording_is_reported_as_slow() -> None:
     stand = Stand(MemoryPast([tick(0)]))
     stand.give(5)
     stand.navigator.go_to_start()
@@ -259,7 +259,7 @@ def test_a_slow_recording_is_said_to_be_slow() -> None:
     assert stand.navigator.waiting
 
 
-def test_a_lost_agent_is_told_with_its_reason_and_the_last_picture_stays() -> None:
+def test_a_lost_agent_is_reported_with_its_reason_and_the_last_frame_stays() -> None:
     stand = Stand()
     stand.give(0, 1)
     stand.feed.mailbox.put(AgentConnectionChanged("lost", "the agent is gone"))
@@ -271,21 +271,21 @@ def test_a_lost_agent_is_told_with_its_reason_and_the_last_picture_stays() -> No
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\x00", b"not a sample"])
-def test_a_sample_that_cannot_be_read_is_counted_and_passed_over(garbage: bytes) -> None:
+def test_a_sample_that_cannot_be_read_is_counted_and_skipped(garbage: bytes) -> None:
     stand = Stand()
     stand.give(0)
     stand.navigator.live_state.add_sample(garbage)
     assert stand.navigator.live_state.damaged == 1 and stand.second == 0
 
 
-def test_samples_lost_in_a_stall_are_read_back_from_the_recording() -> None:
+def test_samples_lost_in_a_stall_are_reread_from_the_recording() -> None:
     stand = Stand(MemoryPast([tick(number) for number in range(200)]))
     stand.give(*range(200))
     stand.answered()
     assert len(stand.navigator.history.series("connections.used")) == 200
 
 
-def test_another_agent_run_keeps_the_charts_and_tells_its_own_events() -> None:
+def test_another_agent_run_keeps_the_charts_and_reports_its_own_events() -> None:
     """Events are numbered anew in each session; the charts a console has seen are recorded in the one before."""
     past = MemoryPast(
         [tick(number) for number in range(50, 60)], [Event(wall_us=START_US + 50 * S, kind="note", text="new", seq=1)]

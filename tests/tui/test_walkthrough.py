@@ -54,7 +54,7 @@ async def walking(view: RunView = DROP, *, yours: bool = True, clock: Clock = SY
         yield screen
 
 
-async def test_a_click_on_the_header_shows_the_run_that_waits_and_the_header_says_so_before() -> None:
+async def test_a_click_on_the_header_shows_the_waiting_run_that_the_header_announced() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await tell(screen, DROP)
@@ -65,7 +65,7 @@ async def test_a_click_on_the_header_shows_the_run_that_waits_and_the_header_say
         assert "Memory:" in screen.text and screen.lines[-1].startswith(" type `db2`:")
 
 
-async def test_the_text_typed_is_sent_for_the_question_asked() -> None:
+async def test_the_typed_text_is_sent_for_the_question_asked() -> None:
     async with walking() as screen:
         assert "type `db2`" in screen.lines[-1] and "esc read" in screen.lines[-1]
         await screen.type("db2")
@@ -97,7 +97,7 @@ async def test_on_a_large_screen_findings_and_charts_are_below_the_run() -> None
         assert "Drop the page cache of this host?" in screen.text
 
 
-async def test_escape_goes_back_to_reading_and_enter_to_the_question() -> None:
+async def test_escape_returns_to_reading_and_enter_to_the_question() -> None:
     async with walking() as screen:
         await screen.press("escape")
         assert "enter answer" in screen.lines[-1]
@@ -126,7 +126,7 @@ async def test_one_letter_answers_and_the_rest_of_the_word_is_not_a_key() -> Non
         assert screen.app.view_stack.prompt is None and "ANSWER NEEDED" in screen.lines[0]
 
 
-async def test_a_letter_that_comes_with_the_question_is_only_text() -> None:
+async def test_a_letter_typed_as_the_question_appears_is_only_text() -> None:
     async with walking(clock=HeldClock()) as screen:
         await tell(screen, structs.replace(DROP, question=CHOICE))
         await screen.press("r")
@@ -135,7 +135,7 @@ async def test_a_letter_that_comes_with_the_question_is_only_text() -> None:
         assert screen.feed.asked == [RunAnswer(run=RUN, question=9, text="root")]
 
 
-async def test_the_prompt_of_a_refused_answer_opens_again_with_the_reason() -> None:
+async def test_the_prompt_of_a_refused_answer_reopens_with_the_reason() -> None:
     async with walking() as screen:
         await screen.type("db3")
         await screen.press("enter")
@@ -145,7 +145,7 @@ async def test_the_prompt_of_a_refused_answer_opens_again_with_the_reason() -> N
         assert screen.lines[-1].startswith(" type `db2`:")
 
 
-async def test_a_letter_answers_what_only_has_to_be_read_and_nothing_else() -> None:
+async def test_a_letter_answers_only_what_needs_an_acknowledgement() -> None:
     clock = HeldClock()
     async with walking(clock=clock) as screen:
         await screen.press("escape", "y")
@@ -156,7 +156,7 @@ async def test_a_letter_answers_what_only_has_to_be_read_and_nothing_else() -> N
         assert screen.feed.asked == [RunAnswer(run=RUN, question=9, text="y")]
 
 
-async def test_an_answer_begun_before_the_question_changed_is_not_sent() -> None:
+async def test_an_answer_started_before_the_question_changed_is_not_sent() -> None:
     async with walking() as screen:
         await screen.type("db2")
         view = structs.replace(DROP, question=structs.replace(TYPED, id=8, text="Now drop the database?"))
@@ -166,7 +166,7 @@ async def test_an_answer_begun_before_the_question_changed_is_not_sent() -> None
         assert screen.feed.asked == []
 
 
-async def test_a_secret_is_typed_unseen_and_kept_as_typed() -> None:
+async def test_a_secret_is_typed_without_echo_and_kept_as_typed() -> None:
     secret = Question(id=3, kind="input", text="The pool's password", secret=True)
     async with walking(structs.replace(DROP, question=secret)) as screen:
         await screen.type(" hush ")
@@ -191,7 +191,7 @@ async def test_skipping_and_ending_need_a_reason() -> None:
         ]
 
 
-async def test_a_jump_names_a_step_by_its_number_and_says_why() -> None:
+async def test_a_jump_names_a_step_by_its_number_and_needs_a_reason() -> None:
     async with walking() as screen:
         await screen.press("escape", "J")
         await screen.type("9 because")
@@ -201,7 +201,7 @@ async def test_a_jump_names_a_step_by_its_number_and_says_why() -> None:
         assert screen.feed.asked == [RunControl(run=RUN, verb="jump", step="after", reason="dropped by cron")]
 
 
-async def test_hold_holds_and_again_goes_on() -> None:
+async def test_hold_pauses_and_again_continues() -> None:
     async with walking(WAIT) as screen:
         await screen.press("p")
         await tell(screen, structs.replace(WAIT, state="paused"))
@@ -209,7 +209,7 @@ async def test_hold_holds_and_again_goes_on() -> None:
         assert [one.verb for one in screen.feed.asked] == ["pause", "continue"]  # type: ignore[union-attr]
 
 
-async def test_what_runs_is_stopped_only_by_the_word_and_only_while_it_is_the_same() -> None:
+async def test_an_active_block_is_stopped_only_by_the_typed_word_while_it_is_the_same() -> None:
     running = structs.replace(WAIT, can_stop=True, progress="3.1 GB of 8 GB cut")
     async with walking(running) as screen:
         assert "X stop" in screen.lines[-1] and "3.1 GB of 8 GB cut" in screen.text
@@ -224,13 +224,13 @@ async def test_what_runs_is_stopped_only_by_the_word_and_only_while_it_is_the_sa
         assert screen.feed.asked == [RunControl(run=RUN, verb="stop")]
 
 
-async def test_nothing_that_cannot_be_stopped_is_asked_to() -> None:
+async def test_nothing_is_asked_for_a_block_that_cannot_be_stopped() -> None:
     async with walking(WAIT) as screen:
         await screen.press("X")
         assert screen.feed.asked == [] and "can be stopped" in screen.text
 
 
-async def test_who_only_watches_sees_it_answers_nothing_and_takes_over_by_a_word() -> None:
+async def test_a_watching_console_sees_the_run_answers_nothing_and_takes_over_by_a_typed_word() -> None:
     async with walking(yours=False) as screen:
         assert "controlled by ann" in screen.text and "ANSWER NEEDED" not in screen.text
         for key in ("enter", "y", "S", "x", "E", "p", "X", "J"):
@@ -242,7 +242,7 @@ async def test_who_only_watches_sees_it_answers_nothing_and_takes_over_by_a_word
         assert screen.feed.asked == [RunControl(run=RUN, verb="take")]
 
 
-async def test_the_second_person_is_asked_on_the_other_console() -> None:
+async def test_the_second_operator_is_asked_on_the_other_console() -> None:
     second = structs.replace(DROP, question=structs.replace(TYPED, id=11, kind="second", first_by="ann"))
     async with walking(yours=False) as screen:
         await tell(screen, second, yours=False, may_answer=True)
@@ -252,7 +252,7 @@ async def test_the_second_person_is_asked_on_the_other_console() -> None:
         assert screen.feed.asked == [RunAnswer(run=RUN, question=11, text="db2")]
 
 
-async def test_why_one_cannot_be_the_second_person_is_said() -> None:
+async def test_why_an_operator_cannot_be_the_second_one_is_shown() -> None:
     second = structs.replace(DROP, question=structs.replace(TYPED, id=11, kind="second", first_by="ann"))
     async with walking() as screen:
         await tell(screen, second, may_answer=False, why="you are ann, who confirmed first")
@@ -260,7 +260,7 @@ async def test_why_one_cannot_be_the_second_person_is_said() -> None:
         assert screen.feed.asked == [] and "you are ann, who confirmed first" in screen.lines[-1]
 
 
-async def test_leaving_stops_nothing_and_coming_back_shows_the_run_as_it_is_then() -> None:
+async def test_leaving_stops_nothing_and_returning_shows_the_current_run() -> None:
     async with walking() as screen:
         await screen.press("escape", "escape")
         assert screen.feed.asked == [] and "the run continues" in screen.text
@@ -269,7 +269,7 @@ async def test_leaving_stops_nothing_and_coming_back_shows_the_run_as_it_is_then
         assert "waiting until io.read_bytes_per_s > 100MB" in screen.text
 
 
-async def test_output_streams_in_with_its_stamps_and_can_have_the_screen() -> None:
+async def test_output_is_streamed_with_its_stamps_and_can_fill_the_screen() -> None:
     async with walking(WAIT) as screen:
         screen.feed.mailbox.put(RunLines(run=RUN, block="drop/run", lines=list(OUTPUT), dropped=7))
         await screen.until("CACHEDROP: line 30 of it")
@@ -283,7 +283,7 @@ async def test_output_streams_in_with_its_stamps_and_can_have_the_screen() -> No
         assert "Reads are back" in screen.text
 
 
-async def test_coming_back_asks_for_the_last_lines_and_shows_none_twice() -> None:
+async def test_returning_requests_the_last_lines_and_shows_none_twice() -> None:
     async with walking(WAIT) as screen:
         screen.feed.mailbox.put(RunLines(run=RUN, block="drop/run", lines=list(OUTPUT[:20])))
         await screen.until("line 20 of it")
@@ -294,7 +294,7 @@ async def test_coming_back_asks_for_the_last_lines_and_shows_none_twice() -> Non
         assert "output, 30 lines" in screen.text
 
 
-async def test_what_was_done_stands_among_the_output() -> None:
+async def test_changes_are_shown_among_the_output() -> None:
     async with walking(WAIT) as screen:
         for kind, text in (("block.intent", "step drop: intent recorded"), ("block.seen", "cached 18 GB")):
             event = Event(wall_us=START_US, kind=kind, tag="CACHEDROP", text=text, details={"run": RUN})
@@ -303,7 +303,7 @@ async def test_what_was_done_stands_among_the_output() -> None:
         assert "cached 18 GB" not in screen.text
 
 
-async def test_an_ended_run_shows_what_it_came_to_and_wants_nothing() -> None:
+async def test_an_ended_run_shows_its_result_and_asks_nothing() -> None:
     async with walking() as screen:
         await tell(screen, ENDED)
         assert "Done: I/O came back after 12 s." in screen.text and "machine" in screen.text
@@ -312,7 +312,7 @@ async def test_an_ended_run_shows_what_it_came_to_and_wants_nothing() -> None:
         assert screen.feed.asked == []
 
 
-async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_word() -> None:
+async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_typed_word() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         told = OpenRun(run=RUN, runbook="cache-drop", title=DROP.title, state="interrupted")
@@ -328,7 +328,7 @@ async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_word() -> 
         assert screen.feed.asked == [RunResume(run=RUN)]
 
 
-async def test_an_interrupted_run_is_ended_by_a_reason_and_nobody_else_is_said_to_drive_it() -> None:
+async def test_an_interrupted_run_is_ended_with_a_reason_and_no_other_driver_is_shown() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
@@ -345,7 +345,7 @@ async def test_an_interrupted_run_is_ended_by_a_reason_and_nobody_else_is_said_t
         assert screen.feed.asked == [RunResume(run=RUN, abort="not tonight")]
 
 
-async def test_what_a_command_printed_is_on_the_page_of_an_interrupted_run_once() -> None:
+async def test_command_output_is_on_the_page_of_an_interrupted_run_once() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await tell(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
@@ -362,7 +362,7 @@ async def test_what_a_command_printed_is_on_the_page_of_an_interrupted_run_once(
         assert known is not None and [one.text for one in known.output] == ["line 1", "line 2"]
 
 
-async def test_what_was_secret_is_asked_for_again_to_resume() -> None:
+async def test_secrets_are_asked_for_again_to_resume() -> None:
     secret = Input(name="word", type="secret", secret=True)
     book = LoadedRunbook(
         "cache-drop", "Drop", "x.md", "# Drop\n", Plan(id="cache-drop", title="Drop", inputs=(secret,))
@@ -380,7 +380,7 @@ async def test_what_was_secret_is_asked_for_again_to_resume() -> None:
         assert screen.feed.asked == [RunResume(run=RUN, inputs={"word": "hush"})]
 
 
-async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> None:
+async def test_a_run_unknown_to_the_next_agent_is_not_shown_as_waiting() -> None:
     async with walking() as screen:
         screen.feed.mailbox.put(AgentConnectionChanged("attached", session=Session("db2")))
         await screen.until("this run is no longer known")
@@ -389,7 +389,7 @@ async def test_a_run_the_next_agent_does_not_know_is_not_shown_as_waiting() -> N
         assert "RUN INTERRUPTED" in screen.lines[0] and "R resumes it" in screen.text
 
 
-async def test_nothing_is_said_of_what_a_run_does_while_no_agent_is_there() -> None:
+async def test_without_an_agent_nothing_is_shown_of_what_a_run_does() -> None:
     async with walking() as screen:
         assert "ANSWER NEEDED" in screen.lines[0]
         screen.feed.mailbox.put(AgentConnectionChanged("lost", "the agent is gone"))
@@ -406,7 +406,7 @@ async def test_the_list_shows_runs_first_and_opens_them() -> None:
         assert "Type `db2` to confirm." in screen.text
 
 
-async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown() -> None:
+async def test_a_run_requested_on_the_command_line_is_started_at_attach_and_shown() -> None:
     begin = RunBegin(text="# x", source="x.md")
     async with opened(options=ScreenOptions(run_request=begin)) as screen:
         await screen.until(lambda: screen.feed.asked == [begin])
@@ -417,7 +417,7 @@ async def test_a_run_asked_for_on_the_command_line_is_begun_at_attach_and_shown(
         assert screen.feed.asked == [begin]
 
 
-async def test_a_run_to_be_watched_is_opened_before_the_agent_has_told_of_it() -> None:
+async def test_a_run_to_follow_is_opened_before_the_agent_has_reported_it() -> None:
     async with opened(options=ScreenOptions(run_request=RunWatch(run=RUN))) as screen:
         await screen.until("this run is no longer known")
         await tell(screen, DROP, yours=False)

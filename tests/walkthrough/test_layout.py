@@ -22,41 +22,41 @@ def shown(view: RunView, showing: ViewOptions | None = None, width: int = 80, he
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
-def test_a_run_at_eighty_by_twenty_four(scene: Scene) -> None:
+def test_a_run_fits_eighty_by_twenty_four(scene: Scene) -> None:
     laid = walkthrough(scene.view, scene.output, PANELS, ViewOptions(), 80, 22)
     assert_golden(f"walkthrough-{scene.name}-80x24", text_of(laid.lines))
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
-def test_a_run_on_a_wide_screen(scene: Scene) -> None:
+def test_a_run_fits_a_wide_screen(scene: Scene) -> None:
     laid = walkthrough(scene.view, scene.output, PANELS, ViewOptions(), 150, 40)
     assert_golden(f"walkthrough-{scene.name}-150x42", text_of(laid.lines))
 
 
-def test_the_question_is_seen_whole_however_long_the_step_is() -> None:
+def test_the_question_is_shown_whole_however_long_the_step_is() -> None:
     text = shown(structs.replace(DROP, step_prose=(Prose("A long word of warning. " * 200),), question=FAILED))
     assert "The check failed: cached is 200 MB." in text and "Type `retry`, `skip` or `abort`" in text
     assert "echo 1 > /proc/sys/vm/drop_caches" in text
 
 
-def test_a_console_that_only_watches_sees_who_drives_and_how_to_take_over() -> None:
+def test_a_watching_console_shows_the_driver_and_how_to_take_over() -> None:
     text = shown(DROP, ViewOptions(yours=False, may_answer=False))
     assert "controlled by ann" in text and "press T to take over" in text
 
 
-def test_why_this_person_cannot_be_the_second_one_is_said() -> None:
+def test_the_reason_why_this_operator_cannot_be_the_second_one_is_shown() -> None:
     second = structs.replace(TYPED, kind="second", first_by="ann")
     view = structs.replace(DROP, question=second)
     text = shown(view, ViewOptions(may_answer=False, why_not="You are ann, who confirmed first."))
     assert "ann has confirmed; a second operator" in text and "You are ann, who confirmed first." in text
 
 
-def test_trouble_with_the_journal_stands_on_top() -> None:
+def test_journal_problems_are_shown_at_the_top() -> None:
     view = structs.replace(DROP, journal="in memory: the disk of the session is stalled")
     assert "in memory: the disk of the session is stalled" in shown(view).splitlines()[1]
 
 
-def test_before_the_start_the_runbooks_own_words_stand_beside_the_plan() -> None:
+def test_before_the_start_the_text_of_the_runbook_is_next_to_the_plan() -> None:
     start = Question(id=1, kind="start", text="Start?")
     checked = (BlockView(id="a/check", kind="check", title="The cache is large", state="ok", note="cached 18 GB"),)
     text = shown(structs.replace(DROP, state="planned", current="", block="", blocks=checked, question=start))
@@ -74,7 +74,7 @@ def test_the_step_alone_has_the_whole_width_for_its_rows() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 22), (160, 48)])
 @pytest.mark.parametrize("pane", ["step", "whole"])
-def test_the_statement_of_a_session_that_is_to_be_ended_is_read_whole(width: int, height: int, pane: Pane) -> None:
+def test_the_statement_of_a_session_to_be_terminated_is_shown_whole(width: int, height: int, pane: Pane) -> None:
     query = "alter table public.orders\n    add column note text,\n    add column checked_by_somebody_else bigint"
     moments = ("2026-11-20 14:51:18 UTC",) * 2
     rows = RunTable(
@@ -93,18 +93,18 @@ def test_the_statement_of_a_session_that_is_to_be_ended_is_read_whole(width: int
         assert told in text
 
 
-def test_many_rows_that_do_not_fit_beside_the_steps_are_whole_where_the_step_has_the_screen() -> None:
+def test_many_rows_too_wide_next_to_the_steps_are_whole_if_the_step_has_the_screen() -> None:
     rows = RunTable(columns=("pid", "query"), rows=tuple((str(pid), "x" * 100) for pid in range(7)))
     told = text_of(body_lines(structs.replace(DROP, table=rows), 79, 1000)).replace("\n", "")
     assert told.replace(" ", "").count("x" * 100) == 7
 
 
-def test_all_steps_tell_what_became_of_them() -> None:
+def test_all_steps_show_their_result() -> None:
     text = shown(DROP, ViewOptions(pane="steps"))
     assert "skipped · nobody to tell at 3 a.m." in text and "typical 0:02 (3 runs)" in text
 
 
-def test_the_output_in_full_scrolls_and_counts_what_is_missing() -> None:
+def test_the_full_output_scrolls_and_counts_missing_lines() -> None:
     laid = walkthrough(DROP, OUTPUT, PANELS, ViewOptions(pane="output", dropped=12), 80, 22)
     assert "30 lines, 12 not shown" in line_text(laid.lines[1])
     assert "line 30 of it" in text_of(laid.lines)
@@ -112,13 +112,13 @@ def test_the_output_in_full_scrolls_and_counts_what_is_missing() -> None:
     assert "line 1 of it" in text_of(first.lines) and laid.top == laid.most > 0
 
 
-def test_the_newest_line_of_the_output_in_full_is_seen_whole_however_long_it_is() -> None:
+def test_the_newest_line_of_the_full_output_is_shown_whole_however_long_it_is() -> None:
     long = OutputLine(START_US, "o", "T", "word " * 60 + "end of it")
     laid = walkthrough(DROP, (*OUTPUT, long), PANELS, ViewOptions(pane="output"), 80, 22)
     assert "end of it" in text_of(laid.lines).replace("\n", " ")
 
 
-def test_nothing_in_a_run_drives_the_terminal() -> None:
+def test_nothing_in_a_run_controls_the_terminal() -> None:
     evil = "a\x1b[2Jb\u202ec"
     view = structs.replace(
         DROP, title=evil, progress=evil,
@@ -162,14 +162,14 @@ def test_any_run_fills_the_screen_exactly(view: RunView, size: tuple[int, int], 
     assert all(line_width(one) <= width for one in laid.lines)
 
 
-def test_of_many_rows_the_first_are_seen_below_their_names() -> None:
+def test_of_many_rows_the_first_are_shown_below_the_column_names() -> None:
     rows = tuple((str(9000 + place), "app") for place in range(163))
     view = structs.replace(DROP, question=TYPED, table=RunTable(columns=("pid", "application"), rows=rows, total=163))
     text = shown(view)
     assert "pid application" in text and "9000 app" in text and "more lines" in text
 
 
-def test_a_moment_with_its_zone_is_told_as_this_hosts_clock_has_it() -> None:
+def test_a_time_with_a_zone_is_shown_in_the_zone_of_this_host() -> None:
     table = RunTable(columns=("backend_start",), rows=(("2026-11-22 06:05:33.123+00",),), total=1)
     text = shown(structs.replace(DROP, table=table))
     assert "11-22" in text or "11-21" in text or "11-23" in text

@@ -25,7 +25,7 @@ def text(lines: object) -> list[str]:
     return [line_text(one) for one in lines]  # type: ignore[attr-defined]
 
 
-def test_every_kind_of_question_says_what_to_type() -> None:
+def test_every_kind_of_question_shows_what_to_type() -> None:
     def asked(kind: str, **more: object) -> str:
         return how_to_answer(Question(id=1, kind=kind, text="?", **more))  # type: ignore[arg-type]
 
@@ -45,16 +45,16 @@ def test_an_option_that_needs_a_reason_says_so() -> None:
     )
 
 
-def test_a_wait_without_a_value_says_that_it_is_not_known() -> None:
+def test_a_wait_without_a_value_shows_that_it_is_unknown() -> None:
     assert text(waiting_lines(WaitView(text="a = 1", trend=(1.0, 2.0)), 60))[1] == "now ?  ▁▇"
 
 
-def test_a_wait_tells_how_long_it_has_held_and_when_it_asks() -> None:
+def test_a_wait_shows_how_long_its_condition_has_held_and_its_next_read() -> None:
     told = text(waiting_lines(WaitView(text="a = 1", holds_s=4, hold_for_s=30, timeout_s=600, left="unknown"), 60))
     assert "condition true for 4.0s of 30s" in told and "remaining: unknown · timeout 10m" in told
 
 
-def test_rows_that_are_not_shown_are_counted() -> None:
+def test_hidden_rows_are_counted() -> None:
     table = RunTable(columns=("pid", "query"), rows=(("1", "select 1"),), total=212, title="who waits")
     assert text(values_table(table, 60)) == ["who waits", "pid query", "  1 select 1", "… 211 more rows"]
 
@@ -65,7 +65,7 @@ SLOTS = RunTable(
 )
 
 
-def test_few_rows_that_do_not_fit_are_turned_on_their_side_and_nothing_of_them_is_cut() -> None:
+def test_a_few_rows_that_do_not_fit_are_transposed_and_nothing_is_cut() -> None:
     told = text(values_table(SLOTS, 40, few=5))
     assert told[0].startswith("─ 1 of 2 ─")
     assert "slot_name old_replica_1" in told and "slot_name old_replica_2" in told
@@ -76,19 +76,19 @@ def test_rows_that_fit_stay_side_by_side() -> None:
     assert text(values_table(SLOTS, 100, few=5))[0].startswith("slot_name     slot_type inactive_since")
 
 
-def test_of_many_rows_times_are_left_out_before_what_they_are_known_by_is_cut() -> None:
+def test_of_many_rows_times_are_dropped_before_identifying_columns_are_cut() -> None:
     head, first, *_, last = text(values_table(SLOTS, 46))
     assert "inactive_since" not in head and first.startswith("old_replica_1")
     assert last == "not shown, no space: inactive_since"
 
 
-def test_of_many_rows_the_statement_gives_way_before_the_names_do() -> None:
+def test_of_many_rows_the_statement_is_cut_before_the_names() -> None:
     row = ("7", "a_role_of_some_length", "select " + "x" * 80)
     table = RunTable(columns=("pid", "usename", "query"), rows=(row,) * 6)
     assert "a_role_of_some_length" in text(values_table(table, 40))[1]
 
 
-def test_a_time_of_today_is_told_without_its_date_and_another_with_it() -> None:
+def test_a_time_of_today_is_shown_without_its_date_and_another_with_it() -> None:
     now = datetime.now().astimezone().replace(microsecond=0)
     table = RunTable(
         columns=("pid", "began"), rows=(("1", now.isoformat()), ("2", (now - timedelta(days=2)).isoformat()))
@@ -97,7 +97,7 @@ def test_a_time_of_today_is_told_without_its_date_and_another_with_it() -> None:
     assert today == [f"{now:%H:%M:%S}"] and before == [f"{now - timedelta(days=2):%m-%d}", f"{now:%H:%M:%S}"]
 
 
-def test_what_a_restore_took_keeps_the_names_of_its_objects_where_there_is_little_room() -> None:
+def test_the_durations_of_a_restore_keep_its_object_names_in_little_space() -> None:
     took = RunTable(
         columns=("of", "what", "took", "together", "objects", "size", "rate"),
         rows=(("decided", "TABLE DATA public.items_of_orders", "5.9s", "", "", "41.3 MB", "7.0 MB/s"),),
@@ -107,7 +107,7 @@ def test_what_a_restore_took_keeps_the_names_of_its_objects_where_there_is_littl
     assert "7.0 MB/s" in wide[1]
 
 
-def test_what_a_program_tells_of_its_progress_is_no_warning_and_its_errors_are() -> None:
+def test_progress_messages_of_a_program_are_not_warnings_and_its_errors_are() -> None:
     def style(said: str) -> str:
         return output_line(OutputLine(wall_us=0, tag="PGRESTORE", stream="e", text=said))[-1].style
 
@@ -121,7 +121,7 @@ def prose(markdown: str) -> tuple[Prose, ...]:
     return prose_of(MarkdownIt("commonmark").parse(markdown))
 
 
-def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
+def test_prose_is_refilled_and_lists_and_code_stay_as_written() -> None:
     markdown = (
         "One\nsentence with **weight**.\n\n- an item\n  that goes on\n  - and on\n\n    and on\n1. first\n\n"
         "```\n$ kept  as is\n```\n<!-- for authors -->\n\n### Heading\n\n| a | b |\n| 1 | 2 |\n\n> quoted\n"
@@ -145,5 +145,5 @@ def test_prose_is_refilled_and_lists_and_code_stand_as_written() -> None:
         ),
     ],
 )
-def test_prose_is_read_without_the_signs_of_emphasis_and_with_all_others(written: str, read: str) -> None:
+def test_prose_is_shown_without_emphasis_marks_and_with_all_other_characters(written: str, read: str) -> None:
     assert text(prose_lines(prose(written), 80)) == [read]

@@ -29,7 +29,7 @@ alter role %(role)I connection limit -1
 """
 
 
-def test_a_name_that_the_server_does_not_know_is_told_and_given_again(running: RunningAgent, cluster: Cluster) -> None:
+def test_an_unknown_server_name_is_reported_and_asked_for_again(running: RunningAgent, cluster: Cluster) -> None:
     cluster.psql("create role shop_jobs login")
     operator = Operator.of(running)
     try:
@@ -51,7 +51,7 @@ def test_a_name_that_the_server_does_not_know_is_told_and_given_again(running: R
         cluster.psql("drop role shop_jobs")
 
 
-def test_a_name_that_the_server_knows_is_taken_at_once(running: RunningAgent, cluster: Cluster) -> None:
+def test_a_known_server_name_is_accepted_at_once(running: RunningAgent, cluster: Cluster) -> None:
     operator = Operator.of(running)
     operator.begin(book("inputs", BODY, head=HEAD), {"of": "pg_catalog.pg_class"})
     start = operator.question("start")

@@ -105,7 +105,7 @@ def counted(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("drop table public.counted")
 
 
-def test_a_run_survives_a_kill_after_each_kind_of_its_records(counted: Cluster, tmp_path: Path) -> None:
+def test_a_run_survives_a_kill_after_each_kind_of_record(counted: Cluster, tmp_path: Path) -> None:
     """One run, and each agent resumes it from where the one before was killed."""
     story = Story(counted, tmp_path / "story")
     for kind in KILLS_AFTER:
@@ -115,7 +115,7 @@ def test_a_run_survives_a_kill_after_each_kind_of_its_records(counted: Cluster, 
     assert {record.kind for record in story.papers().records} - OF_KILLS - {"journal.began"} == set(KILLS_AFTER)
 
 
-def test_what_was_done_and_not_recorded_is_settled_and_not_done_again(counted: Cluster, tmp_path: Path) -> None:
+def test_a_change_done_but_not_recorded_is_resolved_and_not_repeated(counted: Cluster, tmp_path: Path) -> None:
     """Killed when this was about to be written: an act was done, or in its middle, and no record says how it ended."""
     story = Story(counted, tmp_path / "story")
     for kind in ("block.mark", "block.result", "block.result", "run.ended"):  # the second result is the command's
@@ -126,7 +126,7 @@ def test_what_was_done_and_not_recorded_is_settled_and_not_done_again(counted: C
     assert settled == ["count-in-a-table", "count-in-a-table", "count-in-a-file"], story.told()
 
 
-def test_an_interrupted_run_is_ended_without_being_walked_on(counted: Cluster, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_ended_without_executing_further_steps(counted: Cluster, tmp_path: Path) -> None:
     story = Story(counted, tmp_path / "story")
     assert not story.life("after:run.started")
     with agent(counted.dsn(), story.place) as running:
@@ -161,9 +161,7 @@ def _begin_held(operator: Operator, fifo: Path) -> None:
     operator.until(begun, "the first line of the command")
 
 
-def test_a_command_that_still_runs_is_stopped_where_its_interrupted_run_is_ended(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_still_running_command_is_stopped_when_its_interrupted_run_is_ended(cluster: Cluster, tmp_path: Path) -> None:
     fifo, place = tmp_path / "fifo", tmp_path / "agents"
     os.mkfifo(fifo)
     place.mkdir()
@@ -180,7 +178,7 @@ def test_a_command_that_still_runs_is_stopped_where_its_interrupted_run_is_ended
     assert settled.state == "stopped" and settled.text.endswith("(ended by signal 15)"), settled
 
 
-def test_what_its_command_printed_is_told_before_the_run_is_resumed(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_output_of_its_command_is_shown_before_the_run_is_resumed(cluster: Cluster, tmp_path: Path) -> None:
     fifo, place = tmp_path / "fifo", tmp_path / "agents"
     os.mkfifo(fifo)
     place.mkdir()
@@ -206,9 +204,7 @@ def test_a_run_whose_inputs_were_not_recorded_is_not_resumed(counted: Cluster, t
     assert [record.kind for record in story.papers().records] == ["journal.began"]
 
 
-def test_a_run_whose_journal_lost_its_end_is_refused_with_what_its_session_knows(
-    counted: Cluster, tmp_path: Path
-) -> None:
+def test_a_truncated_journal_is_refused_with_what_its_session_recorded(counted: Cluster, tmp_path: Path) -> None:
     """Killed after the first act was recorded as done; who cut the journal off would have it done a second time."""
     story = Story(counted, tmp_path / "story")
     with agent(counted.dsn(), story.place) as running:

@@ -74,7 +74,7 @@ def story(tmp_path: Path) -> Story:
     return Story(tmp_path)
 
 
-def test_each_act_is_done_once_though_its_agent_is_killed_before_and_after_it(story: Story) -> None:
+def test_each_change_is_done_once_even_if_its_agent_is_killed_before_and_after_it(story: Story) -> None:
     for dies in (
         "after:run.planned", "after:block.answered:freeze", "after:block.intent:freeze", "before:block.result:freeze",
         "after:block.result:stop", "after:step.ended:stop", "after:block.intent:promote", "before:block.result:promote",
@@ -89,7 +89,7 @@ def test_each_act_is_done_once_though_its_agent_is_killed_before_and_after_it(st
     assert settled == [("freeze", "failed"), ("freeze", "ok"), ("promote", "failed"), ("promote", "ok")]
 
 
-def test_taking_back_goes_on_though_its_agent_is_killed_before_and_after_it(story: Story) -> None:
+def test_reverting_continues_even_if_its_agent_is_killed_before_and_after_it(story: Story) -> None:
     no = {**WILLING, "type": "no", "failed": "abort", "undo": "all"}
     assert not story.life(no, "after:undo.began:stop")
     for dies in ("after:block.intent:stop", "before:block.result:stop", "after:block.result:freeze"):
@@ -101,7 +101,7 @@ def test_taking_back_goes_on_though_its_agent_is_killed_before_and_after_it(stor
     assert papers.ended is not None and papers.ended.text.endswith("reverted: stop, freeze"), papers.ended
 
 
-def test_an_abort_reverts_each_step_in_reverse_and_says_what_is_left(story: Story) -> None:
+def test_an_abort_reverts_each_step_in_reverse_and_reports_what_is_left(story: Story) -> None:
     story.file.with_name("nodes.undo").write_text("stop\n")
     no = {**WILLING, "type": "no", "failed": "abort", "undo": "all"}
     with agent(story.dsn, story.place, program=NODES) as running:
@@ -125,7 +125,7 @@ def test_an_abort_reverts_each_step_in_reverse_and_says_what_is_left(story: Stor
     assert ending.endswith("not reverted: stop (stop/action: stop cannot be reverted (by hand))"), ending
 
 
-def test_past_the_point_of_no_return_nothing_before_it_is_reverted(story: Story) -> None:
+def test_nothing_before_the_point_of_no_return_is_reverted(story: Story) -> None:
     story.file.with_name("nodes.fails").write_text("thaw\n")
     with agent(story.dsn, story.place, program=NODES) as running:
         operator = Operator.of(running)
@@ -135,7 +135,7 @@ def test_past_the_point_of_no_return_nothing_before_it_is_reverted(story: Story)
     assert "promote was a point of no return: nothing before it is reverted; reverted: thaw" in ending
 
 
-def test_without_anybody_to_ask_what_was_named_is_reverted_and_one_that_fails_stops_no_other(
+def test_without_an_operator_the_named_steps_are_reverted_and_a_failed_undo_does_not_stop_others(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     story.file.with_name("nodes.undo").write_text("stop\n")
@@ -145,7 +145,7 @@ def test_without_anybody_to_ask_what_was_named_is_reverted_and_one_that_fails_st
     assert "reverted: freeze; not reverted: stop (stop/action: stop cannot be reverted" in done.stdout
 
 
-def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(story: Story) -> None:
+def test_passwords_of_nodes_and_poolers_are_never_written_or_shown_by_a_run(story: Story) -> None:
     config = story.place / "config" / "dba-console" / "config.toml"
     config.parent.mkdir(parents=True)
     nodes = '[clusters.shop.nodes.db2]\ndsn = "host=b password=hush-of-db2"\n'
@@ -163,7 +163,7 @@ def test_passwords_of_nodes_and_poolers_are_in_nothing_a_run_writes_or_shows(sto
         assert path.is_dir() or b"hush-of" not in path.read_bytes(), path
 
 
-def test_a_run_is_begun_from_the_command_line_though_the_server_is_down(
+def test_a_run_starts_from_the_command_line_while_the_server_is_down(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = story.command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db2")

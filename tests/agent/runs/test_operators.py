@@ -17,7 +17,7 @@ from tests.agent.runs.second_console import OtherConsole
 from tests.agent.runs.small_runbooks import TWO_PEOPLE, WAITING
 
 
-def test_only_who_drives_may_answer_and_another_may_take_over(running: RunningAgent) -> None:
+def test_only_the_driver_may_answer_and_another_console_may_take_over(running: RunningAgent) -> None:
     first, second = Operator.of(running), Operator.of(running)
     view = first.begin(TWO_PEOPLE)
     start = first.question("start")
@@ -34,7 +34,7 @@ def test_only_who_drives_may_answer_and_another_may_take_over(running: RunningAg
     assert second.until(lambda: second.view is not None and second.view.state == "aborted", "the end").ending
 
 
-def test_a_second_run_is_refused_while_one_is_under_way(running: RunningAgent) -> None:
+def test_a_second_run_is_refused_while_one_is_active(running: RunningAgent) -> None:
     first, second = Operator.of(running), Operator.of(running)
     first.begin(TWO_PEOPLE)
     first.question("start")
@@ -44,7 +44,7 @@ def test_a_second_run_is_refused_while_one_is_under_way(running: RunningAgent) -
     assert [one.runbook for one in Operator.of(running).runs] == ["two-people"]
 
 
-def test_a_step_for_two_is_not_done_by_one(running: RunningAgent) -> None:
+def test_a_step_for_two_operators_is_not_done_by_one(running: RunningAgent) -> None:
     first = Operator.of(running)
     view = first.begin(TWO_PEOPLE)
     first.answer(first.question("start"), "yes")
@@ -62,7 +62,7 @@ def test_a_step_for_two_is_not_done_by_one(running: RunningAgent) -> None:
     assert "bertha" in confirmed.text and "according to the console" in confirmed.text
 
 
-def test_a_console_that_is_gone_leaves_the_run_waiting(running: RunningAgent, cluster: Cluster) -> None:
+def test_a_lost_console_leaves_the_run_waiting(running: RunningAgent, cluster: Cluster) -> None:
     cluster.psql("create table awaited(i int)")
     try:
         first = Operator.of(running)
@@ -83,7 +83,7 @@ def test_a_console_that_is_gone_leaves_the_run_waiting(running: RunningAgent, cl
         cluster.psql("drop table public.awaited")
 
 
-def test_people_are_told_apart_by_the_login_the_kernel_keeps(tmp_path: Path) -> None:
+def test_operators_are_distinguished_by_the_login_uid_of_the_kernel(tmp_path: Path) -> None:
     for pid, uid in ((7, "0"), (8, "4294967295")):
         place = tmp_path / str(pid)
         place.mkdir()
@@ -104,7 +104,7 @@ def test_people_are_told_apart_by_the_login_the_kernel_keeps(tmp_path: Path) -> 
     assert [difference(told[0], other).two for other in told[1:]] == [False, True, False]
 
 
-def test_a_console_names_its_login_its_terminal_and_its_address() -> None:
+def test_a_console_reports_its_login_terminal_and_address() -> None:
     ours, theirs = os.openpty()
     name = os.ttyname(theirs).removeprefix("/dev/")
     says = "from dba_console.agent.client import operator_login; print(operator_login())"

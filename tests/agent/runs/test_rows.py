@@ -90,7 +90,7 @@ def papers_of(operator: Operator) -> StoredRun:
     return read_run(Path(operator.view.directory))
 
 
-def test_only_the_rows_that_are_chosen_are_acted_on_and_the_story_says_who_chose_them(
+def test_only_selected_rows_are_acted_on_and_the_story_names_the_operator(
     running: RunningAgent, picked: Cluster
 ) -> None:
     operator = begin(running)
@@ -111,7 +111,7 @@ def test_only_the_rows_that_are_chosen_are_acted_on_and_the_story_says_who_chose
     assert (record.fields["chosen"], record.fields["left_out"]) == ([0, 4], [1, 2, 3]) and record.who
 
 
-def test_with_no_row_chosen_nothing_is_done_and_the_run_goes_on(running: RunningAgent, picked: Cluster) -> None:
+def test_with_no_row_selected_nothing_is_done_and_the_run_continues(running: RunningAgent, picked: Cluster) -> None:
     operator = begin(running)
     asked(operator)
     choose(operator)
@@ -121,7 +121,7 @@ def test_with_no_row_chosen_nothing_is_done_and_the_run_goes_on(running: Running
     assert "no row of pick/preview is chosen" in "".join(one.text for one in papers_of(operator).records)
 
 
-def test_a_choice_and_the_answer_to_the_question_before_it_at_once_do_nothing_to_what_was_left_out(
+def test_a_selection_sent_together_with_an_answer_does_not_touch_deselected_rows(
     running: RunningAgent, picked: Cluster
 ) -> None:
     operator = begin(running)
@@ -135,9 +135,7 @@ def test_a_choice_and_the_answer_to_the_question_before_it_at_once_do_nothing_to
     assert left(picked) == [1, 2, 3, 4, 5]
 
 
-def test_a_console_that_only_watches_chooses_nothing_until_it_has_taken_over(
-    running: RunningAgent, picked: Cluster
-) -> None:
+def test_a_watching_console_selects_nothing_until_it_has_taken_over(running: RunningAgent, picked: Cluster) -> None:
     operator = begin(running)
     table = asked(operator)
     assert operator.view is not None
@@ -158,7 +156,7 @@ def test_a_console_that_only_watches_chooses_nothing_until_it_has_taken_over(
 
 
 @pytest.mark.parametrize("moment", ["after:rows.chosen", "after:block.answered"])
-def test_a_choice_holds_where_the_agent_was_killed_before_the_act_and_what_is_new_is_not_acted_on(
+def test_a_selection_survives_an_agent_kill_and_new_rows_are_not_acted_on(
     picked: Cluster, tmp_path: Path, moment: str
 ) -> None:
     with agent(picked.dsn(), tmp_path, extra={DIES: moment}, program=MORTAL) as running:

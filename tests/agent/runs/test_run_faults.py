@@ -40,7 +40,7 @@ def goes_on(watch: Watch) -> None:
         watch.until(lambda frame: frame.mono_us > now_us, 60, what="a sample of now")  # noqa: B023
 
 
-def test_a_server_started_anew_is_gone_on_with_only_where_that_was_meant(
+def test_a_restarted_server_is_continued_with_only_after_confirmation(
     fresh_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     cluster = fresh_cluster()
@@ -63,7 +63,7 @@ def test_a_server_started_anew_is_gone_on_with_only_where_that_was_meant(
     assert cluster.psql("select count(*) from public.changed").strip() == "1"
 
 
-def test_a_backend_that_hangs_holds_up_the_run_and_nothing_else(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_a_hanging_backend_blocks_only_the_run(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = fresh_cluster()
     cluster.psql("create table changed(i int)")
     book = ONE_CHANGE.replace("timeout=20s", "timeout=10s lock_timeout=60s")
@@ -90,7 +90,7 @@ def test_a_backend_that_hangs_holds_up_the_run_and_nothing_else(fresh_cluster: F
 
 
 @pytest.mark.root
-def test_nothing_is_done_while_the_disk_takes_no_intent_unless_a_person_says_so(
+def test_nothing_is_done_while_the_disk_takes_no_intent_unless_the_operator_allows_it(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     freeze = require_tool("fsfreeze")
@@ -124,7 +124,7 @@ def test_nothing_is_done_while_the_disk_takes_no_intent_unless_a_person_says_so(
         cluster.psql("drop table public.changed")
 
 
-def test_a_dropped_line_takes_the_console_and_not_the_run(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_dropped_connection_ends_the_console_and_not_the_run(cluster: Cluster, tmp_path: Path) -> None:
     cluster.psql("create table changed(i int)")
     book = tmp_path / "one-change.md"
     book.write_text(ONE_CHANGE)

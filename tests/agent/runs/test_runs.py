@@ -30,7 +30,7 @@ def counted(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("drop table public.counted")
 
 
-def test_a_run_is_walked_to_its_end_and_leaves_its_story(counted: Cluster, tmp_path: Path) -> None:
+def test_a_run_executes_to_its_end_and_leaves_its_story(counted: Cluster, tmp_path: Path) -> None:
     with agent(counted.dsn(), tmp_path) as running:
         operator, watcher = Operator.of(running), Operator.of(running)
         first = operator.begin(COUNTED, {"file": str(tmp_path / "file")})
@@ -51,7 +51,7 @@ def test_a_run_is_walked_to_its_end_and_leaves_its_story(counted: Cluster, tmp_p
     assert os.stat(first.directory).st_mode & 0o077 == 0
 
 
-def test_a_rehearsal_looks_and_does_nothing(running: RunningAgent, counted: Cluster, tmp_path: Path) -> None:
+def test_a_rehearsal_checks_and_changes_nothing(running: RunningAgent, counted: Cluster, tmp_path: Path) -> None:
     operator = Operator.of(running)
     operator.begin(COUNTED, {"file": str(tmp_path / "file")}, rehearse=True)
     view = operator.walk({})
@@ -60,9 +60,7 @@ def test_a_rehearsal_looks_and_does_nothing(running: RunningAgent, counted: Clus
     assert counted.psql("select count(*) from public.counted").strip() == "0" and not (tmp_path / "file").exists()
 
 
-def test_no_is_the_default_and_leaves_everything_as_it_is(
-    running: RunningAgent, counted: Cluster, tmp_path: Path
-) -> None:
+def test_no_is_the_default_and_changes_nothing(running: RunningAgent, counted: Cluster, tmp_path: Path) -> None:
     operator = Operator.of(running)
     operator.begin(COUNTED, {"file": str(tmp_path / "file")})
     start = operator.question("start")
@@ -72,7 +70,7 @@ def test_no_is_the_default_and_leaves_everything_as_it_is(
     assert counted.psql("select count(*) from public.counted").strip() == "0"
 
 
-def test_what_failed_is_taken_back_when_it_is_asked_for(running: RunningAgent, cluster: Cluster) -> None:
+def test_a_failed_step_is_reverted_on_request(running: RunningAgent, cluster: Cluster) -> None:
     operator = Operator.of(running)
     operator.begin(FAILING)
     view = operator.walk({"start": "yes", "failed": "abort", "undo": "all", "yes": "yes"})
@@ -81,14 +79,14 @@ def test_what_failed_is_taken_back_when_it_is_asked_for(running: RunningAgent, c
     assert cluster.psql("select to_regclass('taken_back') is null").strip() == "t"
 
 
-def test_a_document_that_lint_refuses_is_refused_with_its_line(running: RunningAgent) -> None:
+def test_a_document_that_lint_rejects_is_refused_with_its_line(running: RunningAgent) -> None:
     operator = Operator.of(running)
     operator.client.send(RunBegin(text="# No\n\n```sh {run}\nls\n```\n", source="no.md"))
     refused = operator.refusal()
     assert refused.text.startswith("no.md:") and refused.code == 2 and refused.reply_to == ""
 
 
-def test_what_is_missing_is_said_before_anything_is_recorded(running: RunningAgent, cluster: Cluster) -> None:
+def test_missing_inputs_are_reported_before_anything_is_recorded(running: RunningAgent, cluster: Cluster) -> None:
     operator, before = Operator.of(running), set(running.session().glob("runs/*"))
     text = book("needy", "## Look\n\n```sql {check}\nselect true\n```\n").replace('"server"', '"no-such-program"')
     operator.client.send(RunBegin(text=text, source="needy.md"))
@@ -96,7 +94,7 @@ def test_what_is_missing_is_said_before_anything_is_recorded(running: RunningAge
     assert set(running.session().glob("runs/*")) == before
 
 
-def test_a_run_is_held_still_and_goes_on(running: RunningAgent, cluster: Cluster) -> None:
+def test_a_run_is_paused_and_continues(running: RunningAgent, cluster: Cluster) -> None:
     cluster.psql("create table awaited(i int)")
     try:
         operator = Operator.of(running)
@@ -116,7 +114,7 @@ def test_a_run_is_held_still_and_goes_on(running: RunningAgent, cluster: Cluster
         cluster.psql("drop table public.awaited")
 
 
-def test_a_command_is_stopped_with_all_it_started(running: RunningAgent, tmp_path: Path) -> None:
+def test_a_command_is_stopped_with_all_its_child_processes(running: RunningAgent, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     operator = Operator.of(running)
@@ -158,7 +156,7 @@ def test_a_command_outlives_its_agent_and_is_found_again(cluster: Cluster, tmp_p
         assert [line.text for line in operator.lines if line.stream == "o"] == ["begun", "got hello"]
 
 
-def test_an_agent_that_ends_in_order_leaves_its_run_to_the_next_which_may_be_asked_at_once(
+def test_an_agent_that_shuts_down_leaves_its_run_to_the_next_agent_which_is_available_at_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.psql("create table awaited(i int)")
@@ -182,7 +180,7 @@ def test_an_agent_that_ends_in_order_leaves_its_run_to_the_next_which_may_be_ask
         cluster.psql("drop table public.awaited")
 
 
-def test_a_run_nobody_started_gives_way_to_the_next_one_of_its_operator(
+def test_an_unstarted_run_is_aborted_by_the_next_one_of_its_operator(
     running: RunningAgent, counted: Cluster, tmp_path: Path
 ) -> None:
     operator = Operator.of(running)
@@ -200,7 +198,7 @@ def test_a_run_nobody_started_gives_way_to_the_next_one_of_its_operator(
     late.until(lambda: [line.text for line in late.lines] == ["counted"], "its output")
 
 
-def test_the_number_of_rows_confirms_a_change_and_another_does_not(running: RunningAgent, counted: Cluster) -> None:
+def test_only_the_right_number_of_rows_confirms_a_change(running: RunningAgent, counted: Cluster) -> None:
     counted.psql("insert into public.counted select 'row ' || i from generate_series(1, 5) i")
     operator = Operator.of(running)
     operator.begin(ROWS)
@@ -213,7 +211,9 @@ def test_the_number_of_rows_confirms_a_change_and_another_does_not(running: Runn
     assert counted.psql("select count(*) from public.counted where what like 'done %'").strip() == "5"
 
 
-def test_sessions_are_signalled_from_a_screen_through_the_same_gate(running: RunningAgent, cluster: Cluster) -> None:
+def test_sessions_are_signalled_from_a_screen_through_the_same_permission_gate(
+    running: RunningAgent, cluster: Cluster
+) -> None:
     operator = Operator.of(running)
     with session(cluster, name="victim") as victim:
         [[pid, start]] = victim.execute(
@@ -228,7 +228,7 @@ def test_sessions_are_signalled_from_a_screen_through_the_same_gate(running: Run
         assert cluster.psql(gone).strip() == "0"
 
 
-def test_a_screen_may_ask_for_nothing_else_without_a_runbook(running: RunningAgent) -> None:
+def test_a_screen_may_request_nothing_else_without_a_runbook(running: RunningAgent) -> None:
     operator = Operator.of(running)
     plan = signal_plan("cancel", [{"pid": 1, "backend_start": "2026-01-01T00:00:00Z"}])
     [step] = plan.steps

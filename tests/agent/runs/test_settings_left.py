@@ -139,7 +139,7 @@ def owed(place: Path) -> list[Path]:
     return list((place / "state" / "dba-console" / "reverts").glob("*.json"))
 
 
-def test_what_a_killed_agent_left_is_found_and_put_back(one: Cluster, tmp_path: Path) -> None:
+def test_settings_a_killed_agent_left_are_found_and_reverted(one: Cluster, tmp_path: Path) -> None:
     """Killed when the settings were made and no record said so yet."""
     die(one, tmp_path, TUNED, "before:block.result")
     assert one.psql("show maintenance_work_mem") == "77MB" and len(owed(tmp_path)) == 2
@@ -170,7 +170,7 @@ def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tm
     assert durable.psql(AUTO) == "0" and durable.psql("show fsync") == "on" and owed(tmp_path) == []
 
 
-def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path) -> None:
+def test_a_pending_revert_that_was_never_set_is_removed(one: Cluster, tmp_path: Path) -> None:
     """Killed after the reverts were written and before anything was set: no finding says otherwise, and the run sets it
     when it goes on, without a person who decides about a failure."""
     die(one, tmp_path, TUNED, "before:block.mark")
@@ -191,7 +191,7 @@ def test_what_was_owed_and_never_set_is_struck_out(one: Cluster, tmp_path: Path)
     assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
-def test_settings_of_which_one_was_set_are_gone_on_with(one: Cluster, tmp_path: Path) -> None:
+def test_partly_set_settings_are_resumed(one: Cluster, tmp_path: Path) -> None:
     """Killed between the two."""
     die(one, tmp_path, TUNED, "before:block.mark:set:2")
     assert one.psql("select count(*) from pg_file_settings where sourcefile like '%auto.conf'") == "1"
@@ -206,7 +206,7 @@ def test_settings_of_which_one_was_set_are_gone_on_with(one: Cluster, tmp_path: 
     assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
-def test_a_run_killed_while_it_puts_back_goes_on_with_that(one: Cluster, tmp_path: Path) -> None:
+def test_a_run_killed_while_reverting_continues_reverting(one: Cluster, tmp_path: Path) -> None:
     with agent(one.dsn(), tmp_path, extra={DIES: "before:block.mark:put-back:2"}, program=MORTAL) as running:
         operator = Operator.of(running)
         operator.begin(TUNED)
@@ -220,7 +220,7 @@ def test_a_run_killed_while_it_puts_back_goes_on_with_that(one: Cluster, tmp_pat
     assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
-def test_while_the_run_goes_on_only_the_gravest_is_told_and_its_end_makes_it_a_finding(
+def test_during_the_run_only_the_most_severe_setting_is_reported_and_its_end_raises_the_finding(
     one: Cluster, tmp_path: Path
 ) -> None:
     with agent(one.dsn(), tmp_path) as running:
@@ -243,7 +243,7 @@ def test_while_the_run_goes_on_only_the_gravest_is_told_and_its_end_makes_it_a_f
     assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
-def test_a_run_that_is_ended_puts_back_what_it_has_set_without_a_question(one: Cluster, tmp_path: Path) -> None:
+def test_a_run_that_is_ended_reverts_its_settings_without_a_question(one: Cluster, tmp_path: Path) -> None:
     """By a person, at once; and after its agent was killed, as soon as somebody ends it."""
     with agent(one.dsn(), tmp_path) as running:
         operator = Operator.of(running)
@@ -265,7 +265,7 @@ def test_a_run_that_is_ended_puts_back_what_it_has_set_without_a_question(one: C
         assert one.psql(AUTO) == "0" and owed(tmp_path) == []
 
 
-def test_settings_whose_putting_back_was_killed_are_put_back_when_the_run_goes_on(one: Cluster, tmp_path: Path) -> None:
+def test_settings_whose_revert_was_killed_are_reverted_when_the_run_continues(one: Cluster, tmp_path: Path) -> None:
     """Killed when the run was given up, and when the settings were back and no record said so."""
     for dies in ("after:undo.offered", "before:undo.settings"):
         with agent(one.dsn(), tmp_path, extra={DIES: dies}, program=MORTAL) as running:
@@ -281,9 +281,7 @@ def test_settings_whose_putting_back_was_killed_are_put_back_when_the_run_goes_o
             assert one.psql(AUTO) == "0" and one.psql("show maintenance_work_mem") == "64MB" and owed(tmp_path) == []
 
 
-def test_settings_are_put_back_beside_a_run_that_waits_for_an_answer_and_nothing_else_is(
-    one: Cluster, tmp_path: Path
-) -> None:
+def test_only_settings_are_reverted_while_a_run_waits_for_an_answer(one: Cluster, tmp_path: Path) -> None:
     """A run waits in a terminal that was closed; an earlier one has left its settings."""
     die(one, tmp_path, TUNED, "before:block.result")
     assert one.psql("show maintenance_work_mem") == "77MB"
@@ -309,7 +307,7 @@ def test_settings_are_put_back_beside_a_run_that_waits_for_an_answer_and_nothing
         assert back.walk(WILLING).state == "done"
 
 
-def test_what_a_run_under_way_has_set_is_left_to_it_and_that_is_said(one: Cluster, tmp_path: Path) -> None:
+def test_settings_of_an_active_run_are_left_to_it_and_that_is_reported(one: Cluster, tmp_path: Path) -> None:
     with agent(one.dsn(), tmp_path) as running:
         operator = Operator.of(running)
         at_work(operator)

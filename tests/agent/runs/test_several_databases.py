@@ -22,7 +22,7 @@ def server_of_a_run(cluster: Cluster) -> Iterator[RunServer]:
         yield RunServer(link, link.planned, lambda text, identity, name: False)
 
 
-def test_rows_of_several_databases_name_theirs_first(server_of_a_run: RunServer, cluster: Cluster) -> None:
+def test_rows_of_several_databases_show_the_database_first(server_of_a_run: RunServer, cluster: Cluster) -> None:
     found = server_of_a_run.query_databases(["template1", "postgres", "template1"], HERE, None, timeout_s=10)
     assert found.columns == ("datname", "here") and not found.cut
     assert [tuple(row.values()) for row in found.rows] == [("template1", "template1"), ("postgres", "postgres")]
@@ -32,7 +32,7 @@ def test_rows_of_several_databases_name_theirs_first(server_of_a_run: RunServer,
     wait_until(lambda: query(cluster, left) == "0", what="the end of the connection to template1")
 
 
-def test_a_database_that_lets_nobody_in_is_named(server_of_a_run: RunServer) -> None:
+def test_a_database_that_rejects_connections_is_named(server_of_a_run: RunServer) -> None:
     with pytest.raises(ConsoleError, match=r"in database template0: .*not currently accepting connections"):
         server_of_a_run.query_databases(["postgres", "template0"], HERE, None, timeout_s=10)
     with pytest.raises(ConsoleError, match=r"in database template1: .*no_such_column"):

@@ -56,7 +56,7 @@ def sent(papers: StoredRun) -> list[str]:
     return [record.fields["statement"] for record in papers.records if record.kind == "block.intent"]
 
 
-def test_what_is_confirmed_and_written_down_is_what_the_servers_log_shows(
+def test_the_confirmed_and_recorded_statement_is_the_one_in_the_server_log(
     fresh_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     cluster = fresh_cluster({"log_statement": "all"})
@@ -89,7 +89,7 @@ def test_what_is_confirmed_and_written_down_is_what_the_servers_log_shows(
         assert told_one in told, told_one
 
 
-def test_a_rehearsal_tells_the_statement_with_its_values(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
+def test_a_rehearsal_shows_the_statement_with_its_values(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = fresh_cluster()
     cluster.psql('create role "shop ""jobs"""')
     cluster.psql("create table public.kept(id int, note text)")

@@ -39,7 +39,7 @@ def counted(proc: Path | str, drops: int) -> None:
     Path(proc, "vmstat").write_text(f"nr_free_pages 1\ndrop_pagecache {drops}\ndrop_slab 0\n")
 
 
-def test_it_says_what_would_go_and_what_the_cost_is_not_known_by(world: ActionContext) -> None:
+def test_the_preview_shows_what_would_be_dropped_and_why_its_cost_is_unknown(world: ActionContext) -> None:
     action_preview = ACTION.preview(LEVEL_1, world)
     assert action_preview.refusal is None
     assert action_preview.exact == f"echo 1 > {world.proc}/sys/vm/drop_caches"
@@ -50,18 +50,18 @@ def test_it_says_what_would_go_and_what_the_cost_is_not_known_by(world: ActionCo
     assert action_preview.values["droppable_bytes"] == (9_000_000 - 2_000_000 - 60_000) * 1024
 
 
-def test_shared_buffers_and_unwritten_pages_do_not_count_as_cache_that_can_go() -> None:
+def test_shared_buffers_and_dirty_pages_do_not_count_as_droppable_cache() -> None:
     assert droppable_bytes({"cached_bytes": 100, "shmem_bytes": 90, "dirty_bytes": 20}) == 0
 
 
-def test_the_level_asked_for_is_what_is_written(world: ActionContext) -> None:
+def test_the_requested_level_is_written(world: ActionContext) -> None:
     settings = DropCachesSettings(level=3)
     done = ACTION.act(settings, ACTION.preview(settings, world), world, PlainControl())
     assert done.state == "ok"
     assert Path(world.proc, "sys/vm/drop_caches").read_text() == "3\n"
 
 
-def test_after_it_what_became_free_is_said(world: ActionContext) -> None:
+def test_afterwards_the_freed_memory_is_reported(world: ActionContext) -> None:
     action_preview = ACTION.preview(LEVEL_1, world)
 
     class Kernel(PlainControl):
@@ -79,7 +79,7 @@ def test_after_it_what_became_free_is_said(world: ActionContext) -> None:
     assert done.undo is None
 
 
-def test_settling_goes_by_the_kernels_own_count(world: ActionContext) -> None:
+def test_an_unknown_outcome_is_resolved_by_the_kernel_counter(world: ActionContext) -> None:
     action_preview = ACTION.preview(LEVEL_1, world)
     assert ACTION.settle(LEVEL_1, action_preview, world).state == "failed"
     counted(world.proc, 4)
@@ -88,24 +88,24 @@ def test_settling_goes_by_the_kernels_own_count(world: ActionContext) -> None:
     assert ACTION.settle(LEVEL_1, action_preview, world).state == "unknown"
 
 
-def test_a_kernel_that_does_not_count_leaves_the_end_unknown(world: ActionContext) -> None:
+def test_a_kernel_without_that_counter_leaves_the_outcome_unknown(world: ActionContext) -> None:
     Path(world.proc, "vmstat").write_text("nr_free_pages 1\n")
     action_preview = ACTION.preview(LEVEL_1, world)
     assert ACTION.settle(LEVEL_1, action_preview, world).state == "unknown"
 
 
-def test_where_the_file_is_not_there_it_is_refused(world: ActionContext) -> None:
+def test_without_the_proc_file_it_is_refused(world: ActionContext) -> None:
     Path(world.proc, "sys/vm/drop_caches").unlink()
     action_preview = ACTION.preview(LEVEL_1, world)
     assert action_preview.refusal == f"{world.proc}/sys/vm/drop_caches cannot be written"
 
 
-def test_on_another_host_than_the_servers_it_is_refused(world: ActionContext) -> None:
+def test_on_a_host_other_than_that_of_the_server_it_is_refused(world: ActionContext) -> None:
     elsewhere = ActionContext(proc=world.proc, sys=world.sys, server_is_local=False)
     assert ACTION.preview(LEVEL_1, elsewhere).refusal == "the server is not proven to run on this host"
 
 
-def test_the_read_rate_is_measured_past_the_cache(tmp_path: Path) -> None:
+def test_the_read_rate_is_measured_without_the_cache(tmp_path: Path) -> None:
     (tmp_path / "16384").write_bytes(os.urandom(32 << 20))
     rate = read_rate(directory=str(tmp_path))
     if rate.bytes_per_s is None and "Invalid argument" in rate.note:
@@ -115,12 +115,12 @@ def test_the_read_rate_is_measured_past_the_cache(tmp_path: Path) -> None:
     assert 0 < rate.read_bytes <= 32 << 20
 
 
-def test_without_a_table_worth_reading_there_is_no_rate(tmp_path: Path) -> None:
+def test_without_a_large_enough_table_there_is_no_rate(tmp_path: Path) -> None:
     (tmp_path / "16384").write_bytes(b"small")
     assert read_rate(directory=str(tmp_path)).bytes_per_s is None
 
 
-def test_the_kernel_here_counts_a_drop() -> None:
+def test_the_kernel_of_this_host_counts_a_drop() -> None:
     """Level 2: what it costs is looked up again in no time."""
     world, settings = ActionContext(), DropCachesSettings(level=2)
     if not os.access("/proc/sys/vm/drop_caches", os.W_OK):

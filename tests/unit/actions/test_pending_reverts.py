@@ -12,16 +12,16 @@ STANDBY_OF_IT = ServerIdentity(
 OWED = PendingRevert(id="a", parameter="fsync", target_key="k", server=PRIMARY)
 
 
-def test_what_a_primary_owes_is_not_its_standbys() -> None:
+def test_pending_reverts_are_per_server_of_a_cluster() -> None:
     assert filter_by_server([OWED], PRIMARY, "another spelling") == [OWED]
     assert filter_by_server([OWED], STANDBY_OF_IT, "another target") == []
 
 
-def test_a_server_that_has_become_a_standby_owes_still() -> None:
+def test_a_server_that_became_a_standby_keeps_its_pending_reverts() -> None:
     assert filter_by_server([OWED], STANDBY_OF_IT, "k") == [OWED]
 
 
-def test_what_is_not_known_of_a_server_hides_no_debt() -> None:
+def test_unknown_values_of_a_server_hide_no_pending_revert() -> None:
     bare = ServerIdentity(system_identifier="7412", data_directory="/var/lib/postgresql/15/main")
     of_standby = PendingRevert(id="a", parameter="fsync", target_key="k", server=STANDBY_OF_IT)
     assert filter_by_server([of_standby], bare, "another spelling") == [of_standby]

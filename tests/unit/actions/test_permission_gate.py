@@ -59,7 +59,7 @@ def attempt(
     authorize(errand, PlannedTarget(server=SERVER), where or place(), look=lambda: now, shown=shown)
 
 
-def test_what_is_as_it_was_shown_and_confirmed_is_admitted() -> None:
+def test_a_change_as_shown_and_confirmed_is_permitted() -> None:
     permit = authorize(ERRAND, PlannedTarget(server=SERVER), place(), look=lambda: SEEN, shown=SEEN)
     assert (permit.server, permit.preview) == (SERVER, SEEN)
 
@@ -76,12 +76,12 @@ def test_what_is_as_it_was_shown_and_confirmed_is_admitted() -> None:
         ({"server_start_us": 2_000_000}, "was started at"),
     ],
 )
-def test_every_mark_of_another_server_refuses(change: dict[str, object], said: str) -> None:
+def test_every_identity_value_of_another_server_refuses(change: dict[str, object], said: str) -> None:
     with pytest.raises(Refused, match=said):
         attempt(where=place(replace(SERVER, **change)))
 
 
-def test_only_a_restart_is_a_refusal_that_may_be_lifted() -> None:
+def test_only_a_restart_is_a_refusal_that_can_be_confirmed() -> None:
     with pytest.raises(ServerRestarted):
         attempt(where=place(replace(SERVER, server_start_us=2)))
     with pytest.raises(Refused) as refused:
@@ -89,12 +89,12 @@ def test_only_a_restart_is_a_refusal_that_may_be_lifted() -> None:
     assert not isinstance(refused.value, ServerRestarted)
 
 
-def test_what_a_role_may_never_read_is_not_held_against_the_server() -> None:
+def test_identity_values_a_role_may_never_read_do_not_refuse() -> None:
     modest = replace(SERVER, system_identifier=None, timeline=None, data_directory=None)
     assert server_mismatch(modest, modest) is None and server_mismatch(modest, SERVER) is None
 
 
-def test_a_run_without_a_server_acts_on_none() -> None:
+def test_a_run_without_a_server_changes_no_server() -> None:
     with pytest.raises(Refused, match="started without one"):
         authorize(ERRAND, PlannedTarget(), CurrentTarget(), look=lambda: SEEN, shown=SEEN)
 
@@ -104,7 +104,7 @@ def test_a_run_without_a_server_acts_on_none() -> None:
 ON_HOST = ActRequest(kind="run", target="db2", server=False, host=True)
 
 
-def test_another_host_or_another_boot_of_it_refuses(tmp_path: Path) -> None:
+def test_another_host_or_another_boot_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sys/kernel/random").mkdir(parents=True)
     (tmp_path / "sys/kernel/random/boot_id").write_text("second\n")
     here = host_identity(str(tmp_path))
@@ -117,17 +117,17 @@ def test_another_host_or_another_boot_of_it_refuses(tmp_path: Path) -> None:
             authorize(ON_HOST, PlannedTarget(host=planned), CurrentTarget(), proc=str(tmp_path))
 
 
-def test_a_run_whose_host_is_not_known_acts_on_none() -> None:
+def test_a_run_with_an_unknown_host_changes_no_host() -> None:
     with pytest.raises(Refused, match="the host the run was started on is unknown"):
         authorize(ON_HOST, PlannedTarget(), CurrentTarget())
 
 
-def test_a_host_that_is_not_proven_to_be_the_servers_is_not_touched() -> None:
+def test_a_host_not_proven_to_be_that_of_the_server_is_not_changed() -> None:
     with pytest.raises(Refused, match="db2 is not proven to run here"):
         authorize(ON_HOST, PlannedTarget(host=host_identity()), CurrentTarget(server_is_local=False))
 
 
-def test_what_acts_on_a_cluster_goes_on_from_the_host_it_was_begun_on_whatever_runs_there() -> None:
+def test_a_cluster_change_continues_from_the_host_it_was_started_on_whatever_runs_there() -> None:
     errand = ActRequest(kind="run", target="db2", server=False, cluster=True)
     here = host_identity()
     authorize(errand, PlannedTarget(host=replace(here, boot_id="first")), CurrentTarget(server_is_local=False))
@@ -146,12 +146,12 @@ def test_what_acts_on_a_cluster_goes_on_from_the_host_it_was_begun_on_whatever_r
         (ActionsConfig(deny=["drop-slots"]), "did you mean drop-slot"),
     ],
 )
-def test_the_configuration_refuses(config: ActionsConfig, said: str) -> None:
+def test_the_configuration_can_refuse(config: ActionsConfig, said: str) -> None:
     with pytest.raises(Refused, match=said):
         attempt(where=place(config=config))
 
 
-def test_a_read_only_target_is_not_changed_by_whatever_string_it_is_reached() -> None:
+def test_a_read_only_target_is_not_changed_with_any_connection_string() -> None:
     config = Config(targets={"prod": TargetConfig(dsn="host=db1 dbname=app user=u", read_only=True)})
     assert find_read_only_target(config, make_target("postgresql://u@db1/app"))
     assert not find_read_only_target(config, make_target("host=db2 dbname=app user=u"))
@@ -169,7 +169,7 @@ def test_a_cluster_with_a_read_only_node_is_not_changed() -> None:
     assert (find_read_only_target(config, target), find_read_only_target(config, target, "shop")) == ("", "prod")
 
 
-def test_a_runbooks_own_sql_and_commands_can_be_forbidden_too() -> None:
+def test_sql_and_commands_of_a_runbook_can_be_forbidden_too() -> None:
     config = ActionsConfig(deny=["change"])
     assert policy_refusal(config, "change", ["vacuum"]) is not None
     assert policy_refusal(config, "run", ["vacuum"]) is None
@@ -182,7 +182,7 @@ def action_preview(*names: str, exact: str = "drop them") -> ActionPreview:
     return ActionPreview(text="", exact=exact, rows=tuple({"slot_name": name} for name in names), count=len(names))
 
 
-def test_a_set_that_grew_or_shrank_is_not_the_one_that_was_confirmed() -> None:
+def test_a_set_that_grew_or_shrank_is_not_the_confirmed_one() -> None:
     with pytest.raises(Refused, match="1 of 3 objects it would act on were not in the confirmed preview"):
         refuse_changed(action_preview("a", "b", "c"), action_preview("a", "b"))
     with pytest.raises(Refused, match="1 of 2 confirmed objects no longer exist"):
@@ -192,7 +192,7 @@ def test_a_set_that_grew_or_shrank_is_not_the_one_that_was_confirmed() -> None:
         refuse_changed(action_preview("a", "c"), action_preview("a", "b"), may_shrink=True)
 
 
-def test_what_only_tells_of_a_member_may_change() -> None:
+def test_descriptive_fields_of_a_member_may_change() -> None:
     idle = ActionPreview(text="", exact="end 7", rows=({"pid": 7, "state": "idle"},))
     active = ActionPreview(text="", exact="end 7", rows=({"pid": 7, "state": "active"},))
     refuse_changed(active, idle, key=("pid",))
@@ -200,24 +200,24 @@ def test_what_only_tells_of_a_member_may_change() -> None:
         refuse_changed(active, idle)
 
 
-def test_a_sight_is_compared_as_it_was_written_down() -> None:
+def test_a_preview_is_compared_as_it_was_recorded() -> None:
     written = msgspec.convert(msgspec.json.decode(msgspec.json.encode(action_preview("a", "b"))), ActionPreview)
     refuse_changed(action_preview("b", "a"), written)
 
 
-def test_what_would_be_done_otherwise_than_shown_is_refused() -> None:
+def test_a_change_that_differs_from_its_preview_is_refused() -> None:
     with pytest.raises(Refused, match="differs from what was shown: rm b"):
         refuse_changed(ActionPreview(text="", exact="rm b"), ActionPreview(text="", exact="rm a"))
     with pytest.raises(Refused, match="no preview was shown"):
         refuse_changed(SEEN, None)
 
 
-def test_the_actions_own_refusal_counts_at_the_last_moment() -> None:
+def test_the_refusal_of_the_action_counts_until_the_last_moment() -> None:
     with pytest.raises(Refused, match="in use"):
         attempt(now=replace(SEEN, refusal="it is in use now", hint="stop its reader"))
 
 
-def test_nothing_to_do_is_admitted_and_done() -> None:
+def test_an_action_with_nothing_to_do_is_permitted() -> None:
     attempt(now=ActionPreview(text="gone already", exact="", done=True), shown=SEEN)
 
 
@@ -234,7 +234,7 @@ def test_nothing_to_do_is_admitted_and_done() -> None:
         (Confirmation(level="type", text="remove it"), "remove it", "remove"),
     ],
 )
-def test_only_what_was_asked_for_confirms(confirm: Confirmation, good: str, bad: str) -> None:
+def test_only_the_requested_text_confirms(confirm: Confirmation, good: str, bad: str) -> None:
     asked = replace(ERRAND, confirm=confirm, count=7)
     assert confirmation_refusal(replace(asked, answer=good)) is None
     for answer in (bad, "", None, "no", "\n"):
@@ -243,27 +243,27 @@ def test_only_what_was_asked_for_confirms(confirm: Confirmation, good: str, bad:
             attempt(replace(asked, answer=answer))
 
 
-def test_a_number_that_is_not_known_and_an_empty_phrase_confirm_nothing() -> None:
+def test_an_unknown_number_and_an_empty_phrase_confirm_nothing() -> None:
     counted = replace(ERRAND, confirm=Confirmation(level="type", text="count"), answer="")
     assert confirmation_refusal(counted) is not None
     assert confirmation_refusal(replace(ERRAND, confirm=Confirmation(level="type"), answer="")) is not None
 
 
-def test_two_people_are_two() -> None:
+def test_two_operators_must_be_different() -> None:
     asked = replace(ERRAND, confirm=replace(TYPED, people=2))
     told = confirmation_refusal(replace(asked, confirmed_by=("ann", "ann")))
     assert told is not None and "of 2 operators" in told
     assert confirmation_refusal(replace(asked, confirmed_by=("ann", "bob"))) is None
 
 
-def test_what_changes_something_has_to_be_confirmed_at_all() -> None:
+def test_every_change_needs_a_confirmation() -> None:
     for kind in ("action", "change"):
         assert confirmation_refusal(ActRequest(kind=kind, target="db2")) is not None
     assert confirmation_refusal(ActRequest(kind="run", target="db2")) is None
     assert confirmation_refusal(ActRequest(kind="action", target="db2", undo=True)) is None
 
 
-def test_one_thing_is_confirmed_by_its_name_and_several_by_their_number() -> None:
+def test_one_object_is_confirmed_by_its_name_and_several_by_their_number() -> None:
     asked = replace(ERRAND, confirm=Confirmation(level="type", text="name"))
     assert confirmation_refusal(replace(asked, answer="old", count=1, object_name="old")) is None
     assert confirmation_refusal(replace(asked, answer="1", count=1, object_name="old")) is not None

@@ -12,7 +12,7 @@ from dba_console.core.errors import UsageError
 
 
 @pytest.mark.parametrize("name", list(ACTIONS))
-def test_an_action_is_called_what_it_is_registered_as_and_is_strict(name: str) -> None:
+def test_an_action_has_its_registered_name_and_strict_settings(name: str) -> None:
     found = find_action(name)
     assert found.name == name and found.summary.endswith(".")
     assert found.Settings.__struct_config__.forbid_unknown_fields
@@ -26,7 +26,7 @@ def test_an_unknown_setting_is_refused(name: str) -> None:
         parse_settings(name, {"nonsense": 1})
 
 
-def test_a_slip_of_the_pen_is_named() -> None:
+def test_a_typing_error_gets_a_suggestion() -> None:
     with pytest.raises(UsageError) as misspelt:
         parse_settings("vacuum", {"tabel": "orders"})
     assert misspelt.value.hint == "did you mean table?"
@@ -41,7 +41,7 @@ def test_a_slip_of_the_pen_is_named() -> None:
     "settings",
     [{}, {"settings": {"work_mem": "1MB"}, "parameter": "work_mem"}, {"settings": {"work_mem": "1MB"}, "reset": True}],
 )
-def test_parameters_are_given_as_a_table_or_one_by_its_name(settings: dict[str, object]) -> None:
+def test_parameters_are_given_as_a_table_or_as_one_name(settings: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"set either settings or parameter|need parameter"):
         parse_settings("set-parameters", settings)
 
@@ -49,13 +49,13 @@ def test_parameters_are_given_as_a_table_or_one_by_its_name(settings: dict[str, 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "actions.md"
 
 
-def test_the_reference_is_what_the_actions_print() -> None:
+def test_the_reference_matches_the_actions() -> None:
     wrong = "print it anew: python -m dba_console.actions > docs/actions.md"
     assert DOCUMENT.read_text() == markdown(), wrong
 
 
 @pytest.mark.parametrize("name", list(ACTIONS))
-def test_every_setting_says_what_it_means(name: str) -> None:
+def test_every_setting_is_documented(name: str) -> None:
     page = markdown().split(f"## `{name}`")[1].split("\n## ")[0]
     assert [line for line in page.splitlines() if line.endswith("|  |")] == []
 

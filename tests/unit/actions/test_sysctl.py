@@ -52,7 +52,7 @@ def text_of(world: ActionContext, name: str) -> str:
     return Path(world.proc, "sys", name).read_text()
 
 
-def test_a_setting_is_changed_and_the_old_value_kept(world: ActionContext) -> None:
+def test_a_setting_is_changed_and_the_old_value_saved(world: ActionContext) -> None:
     ended = done(world, wanted("vm.zone_reclaim_mode", 0))
     assert ended.state == "ok"
     assert ended.text == (
@@ -65,7 +65,7 @@ def test_a_setting_is_changed_and_the_old_value_kept(world: ActionContext) -> No
     assert text_of(world, "vm/zone_reclaim_mode") == "1\n"
 
 
-def test_looking_says_what_it_is_and_would_be(world: ActionContext) -> None:
+def test_the_preview_shows_the_current_and_the_new_value(world: ActionContext) -> None:
     action_preview = ACTION.preview(wanted("vm/zone_reclaim_mode", "0"), world)
     assert action_preview.exact == f"echo 0 > {world.proc}/sys/vm/zone_reclaim_mode"
     assert action_preview.text.startswith("vm.zone_reclaim_mode is 1 and would be 0 until the next boot")
@@ -73,11 +73,11 @@ def test_looking_says_what_it_is_and_would_be(world: ActionContext) -> None:
     assert text_of(world, "vm/zone_reclaim_mode") == "1\n"
 
 
-def test_what_is_so_already_is_said_to_be(world: ActionContext) -> None:
+def test_a_value_already_set_is_reported_as_such(world: ActionContext) -> None:
     assert ACTION.preview(wanted("vm.zone_reclaim_mode", 1), world).done
 
 
-def test_an_undo_leaves_alone_what_somebody_else_changed_since(world: ActionContext) -> None:
+def test_an_undo_leaves_a_value_that_another_user_changed_since(world: ActionContext) -> None:
     ended = done(world, wanted("vm.zone_reclaim_mode", 0))
     Path(world.proc, "sys/vm/zone_reclaim_mode").write_text("4\n")
     assert ended.undo is not None
@@ -87,7 +87,7 @@ def test_an_undo_leaves_alone_what_somebody_else_changed_since(world: ActionCont
     assert text_of(world, "vm/zone_reclaim_mode") == "4\n"
 
 
-def test_a_value_that_changed_after_the_look_is_not_written_over(world: ActionContext) -> None:
+def test_a_value_that_changed_after_the_preview_is_not_overwritten(world: ActionContext) -> None:
     settings = wanted("vm.zone_reclaim_mode", 0)
     action_preview = ACTION.preview(settings, world)
     Path(world.proc, "sys/vm/zone_reclaim_mode").write_text("4\n")
@@ -95,7 +95,7 @@ def test_a_value_that_changed_after_the_look_is_not_written_over(world: ActionCo
         ACTION.act(settings, action_preview, world, PlainControl())
 
 
-def test_the_twin_of_a_setting_is_put_back_where_a_zero_cannot_be(world: ActionContext) -> None:
+def test_the_alias_of_a_setting_is_restored_where_a_zero_cannot_be_written(world: ActionContext) -> None:
     settings = wanted("vm.dirty_bytes", 1 << 28)
     ended = done(world, settings)
     Path(world.proc, "sys/vm/dirty_ratio").write_text("0\n")  # as the kernel does
@@ -104,17 +104,17 @@ def test_the_twin_of_a_setting_is_put_back_where_a_zero_cannot_be(world: ActionC
     assert text_of(world, "vm/dirty_ratio") == "20\n"
 
 
-def test_blanks_between_numbers_do_not_matter(world: ActionContext) -> None:
+def test_spaces_between_numbers_do_not_matter(world: ActionContext) -> None:
     assert ACTION.preview(wanted("vm.lowmem_reserve_ratio", "256 256  32"), world).done
 
 
-def test_the_chosen_word_of_huge_pages_is_their_value(world: ActionContext) -> None:
+def test_the_selected_word_of_huge_pages_is_its_value(world: ActionContext) -> None:
     action_preview = ACTION.preview(wanted("transparent_hugepage.defrag", "never"), world)
     assert action_preview.values["value"] == "madvise"
     assert action_preview.exact == f"echo never > {world.sys}/kernel/mm/transparent_hugepage/defrag"
 
 
-def test_what_the_kernel_makes_of_a_value_is_read_back(world: ActionContext) -> None:
+def test_a_value_adjusted_by_the_kernel_is_read_back(world: ActionContext) -> None:
     Path(world.sys, "kernel/mm/transparent_hugepage/defrag").chmod(0o600)
     ended = done(world, wanted("transparent_hugepage.defrag", "never"))
     assert ended.state == "ok"  # a plain file holds the word without brackets
@@ -133,7 +133,7 @@ def test_what_the_kernel_makes_of_a_value_is_read_back(world: ActionContext) -> 
         "net.ipv4.ip_forward",
     ],
 )
-def test_a_setting_outside_of_the_list_is_refused(world: ActionContext, key: str) -> None:
+def test_a_setting_not_on_the_list_is_refused(world: ActionContext, key: str) -> None:
     assert "is not changed here" in refusal(world, key)
 
 
@@ -143,7 +143,7 @@ def test_a_name_that_is_a_path_is_refused(world: ActionContext, key: str) -> Non
 
 
 @pytest.mark.parametrize("value", ["", "1; reboot", "$(id)", "1\n2;"])
-def test_a_value_that_is_none_is_refused(world: ActionContext, value: str) -> None:
+def test_an_invalid_value_is_refused(world: ActionContext, value: str) -> None:
     assert "is not a value of a kernel setting" in refusal(world, "vm.zone_reclaim_mode", value)
 
 
@@ -151,7 +151,7 @@ def test_dropping_caches_is_left_to_its_own_action(world: ActionContext) -> None
     assert refusal(world, "vm.drop_caches", 1) == "vm.drop_caches is not changed here: use the action drop-caches"
 
 
-def test_a_name_this_kernel_does_not_have_is_refused(world: ActionContext) -> None:
+def test_a_name_unknown_to_this_kernel_is_refused(world: ActionContext) -> None:
     assert refusal(world, "vm.no_such_thing") == "this kernel has no vm.no_such_thing"
 
 
@@ -160,7 +160,7 @@ def test_numa_and_files_are_allowed(world: ActionContext) -> None:
     assert find_setting("fs.aio-max-nr", world).path == f"{world.proc}/sys/fs/aio-max-nr"
 
 
-def test_settling_goes_by_the_value_now(world: ActionContext) -> None:
+def test_an_unknown_outcome_is_resolved_by_the_value(world: ActionContext) -> None:
     settings = wanted("vm.zone_reclaim_mode", 0)
     action_preview = ACTION.preview(settings, world)
     assert ACTION.settle(settings, action_preview, world).state == "failed"
@@ -173,10 +173,10 @@ def test_settling_goes_by_the_value_now(world: ActionContext) -> None:
     assert ACTION.settle(settings, action_preview, world).state == "unknown"
 
 
-def test_the_kernel_here_is_read_as_it_is() -> None:
+def test_settings_of_this_kernel_are_read_as_they_are() -> None:
     action_preview = ACTION.preview(wanted("vm.swappiness", 10), ActionContext())
     assert action_preview.values["value"] == Path("/proc/sys/vm/swappiness").read_text().strip()
 
 
-def test_a_line_for_the_next_boot_names_its_file() -> None:
+def test_the_line_for_the_next_boot_names_its_file() -> None:
     assert persistent_line("vm.swappiness", "1") == "`vm.swappiness = 1` in /etc/sysctl.d/90-database.conf"

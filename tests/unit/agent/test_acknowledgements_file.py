@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "key.said"
 
 
-def test_what_was_said_is_there_for_the_next_agent_and_for_its_owner_alone(path: Path) -> None:
+def test_acknowledgements_are_stored_for_the_next_agent_and_readable_only_by_their_owner(path: Path) -> None:
     first = AcknowledgementsFile(path, SYSTEM)
     assert first.load() == {}
     first.set_entries(WORDS)
@@ -50,7 +50,7 @@ def test_what_was_said_is_there_for_the_next_agent_and_for_its_owner_alone(path:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_written_where_nothing_was_said(path: Path) -> None:
+def test_without_acknowledgements_nothing_is_written(path: Path) -> None:
     kept = AcknowledgementsFile(path, SYSTEM)
     kept.set_entries({"acknowledged": {}, "silenced": {}})
     kept.write_if_due()
@@ -58,7 +58,7 @@ def test_nothing_is_written_where_nothing_was_said(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def test_what_is_said_twice_is_written_once(path: Path) -> None:
+def test_a_repeated_acknowledgement_is_written_once(path: Path) -> None:
     kept = AcknowledgementsFile(path, SYSTEM)
     kept.set_entries(WORDS)
     kept.write_if_due()
@@ -69,7 +69,7 @@ def test_what_is_said_twice_is_written_once(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_disk_that_does_not_answer_holds_up_no_tick(path: Path) -> None:
+def test_an_unresponsive_disk_delays_no_tick(path: Path) -> None:
     os.mkfifo(path.with_suffix(".new"))  # opened for writing it waits for a reader, as a stalled disk waits
     clock, before = Late(), threading.enumerate()
     kept = AcknowledgementsFile(path, clock)
@@ -84,7 +84,7 @@ def test_a_disk_that_does_not_answer_holds_up_no_tick(path: Path) -> None:
         wait_until(lambda: not any(thread.is_alive() for thread in stuck), what="the threads back")
 
 
-def test_the_start_goes_on_where_the_file_does_not_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_continues_if_the_file_does_not_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finding_service, "READ_S", 0.05)
     os.mkfifo(path)
     assert AcknowledgementsFile(path, SYSTEM).load() == {}

@@ -18,7 +18,7 @@ SERVER = Server(
 )  # fmt: skip
 
 
-def test_every_thing_postgresql_keeps_has_its_place() -> None:
+def test_every_server_file_has_its_path() -> None:
     assert find_data_locations(SERVER, "/data", "/sessions/1") == {
         "session": "/sessions/1",
         "data": "/data",
@@ -31,7 +31,7 @@ def test_every_thing_postgresql_keeps_has_its_place() -> None:
     }
 
 
-def test_an_absolute_log_directory_is_taken_as_it_is() -> None:
+def test_an_absolute_log_directory_is_used_as_it_is() -> None:
     server = structs.replace(SERVER, settings=[Setting("log_directory", "/var/log/pg", None, "file")])
     assert find_data_locations(server, "/data", None)["log"] == "/var/log/pg"
 
@@ -40,6 +40,6 @@ def test_without_the_data_directory_only_the_session_is_known() -> None:
     assert find_data_locations(SERVER, None, "/sessions/1") == {"session": "/sessions/1"}
 
 
-def test_an_archive_command_that_is_a_program_names_no_directory() -> None:
+def test_an_archive_command_that_runs_a_program_names_no_directory() -> None:
     assert archive_directory("pgbackrest --stanza=main archive-push %p") is None
     assert archive_directory('cp "%p" "/mnt/arch/%f"') == "/mnt/arch"

@@ -66,7 +66,7 @@ def attach(desk: Desk) -> AgentClient:
     return AgentClient.connect(desk.listener.path)
 
 
-def test_a_defect_ends_the_connection_it_met_and_no_other(
+def test_an_internal_error_ends_its_connection_and_no_other(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -83,11 +83,11 @@ def test_a_defect_ends_the_connection_it_met_and_no_other(
     other.close()
 
 
-def test_the_socket_can_be_reached_by_its_owner_only(desk: Desk) -> None:
+def test_only_the_owner_can_reach_the_socket(desk: Desk) -> None:
     assert stat.S_IMODE(os.stat(desk.listener.path).st_mode) == 0o600
 
 
-def test_a_console_is_greeted_and_sees_the_newest_picture_at_once(desk: Desk) -> None:
+def test_a_console_is_welcomed_and_gets_the_newest_frame_at_once(desk: Desk) -> None:
     client = attach(desk)
     assert client.hello.target == "t"
     assert client.receive(5) == SampleMessage(data=b"first")
@@ -109,14 +109,14 @@ def test_a_mark_reaches_the_agent(desk: Desk) -> None:
     client.close()
 
 
-def test_a_console_that_leaves_is_noticed(desk: Desk) -> None:
+def test_a_console_that_disconnects_is_noticed(desk: Desk) -> None:
     attach(desk).close()
     peer = desk.gone.get(timeout=5)
     assert peer.greeting is not None
     assert desk.listener.consoles == 0
 
 
-def test_another_protocol_is_refused_with_what_to_do(desk: Desk) -> None:
+def test_another_protocol_version_is_refused_with_a_hint(desk: Desk) -> None:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(5)
     connection.connect(str(desk.listener.path))
@@ -127,7 +127,7 @@ def test_another_protocol_is_refused_with_what_to_do(desk: Desk) -> None:
     connection.close()
 
 
-def test_a_stranger_on_the_socket_is_shown_out_and_others_stay(desk: Desk) -> None:
+def test_an_unknown_client_on_the_socket_is_disconnected_and_others_stay(desk: Desk) -> None:
     client = attach(desk)
     stranger = socket.socket(socket.AF_UNIX)
     stranger.settimeout(5)
@@ -142,7 +142,7 @@ def test_a_stranger_on_the_socket_is_shown_out_and_others_stay(desk: Desk) -> No
     client.close()
 
 
-def test_a_slow_reader_loses_old_samples_is_told_and_holds_nobody_up(desk: Desk) -> None:
+def test_a_slow_reader_loses_old_samples_is_informed_and_delays_no_other(desk: Desk) -> None:
     slow, quick = attach(desk), attach(desk)
     quick.receive(5)
     big = b"x" * (QUEUE_LIMIT // 4)
@@ -164,7 +164,7 @@ def test_a_slow_reader_loses_old_samples_is_told_and_holds_nobody_up(desk: Desk)
     quick.close()
 
 
-def test_a_reader_that_never_reads_is_disconnected_and_told_when_it_comes_back(desk: Desk) -> None:
+def test_a_reader_that_never_reads_is_disconnected_and_informed_when_it_returns(desk: Desk) -> None:
     stalled = attach(desk)
     for _ in range(8):
         desk.listener.broadcast(pack_sample(b"x" * (QUEUE_LIMIT // 4)), sample=True)
@@ -184,7 +184,7 @@ def test_a_reader_that_never_reads_is_disconnected_and_told_when_it_comes_back(d
         client.close()
 
 
-def test_consoles_that_leave_while_they_are_sent_to_harm_nobody(desk: Desk) -> None:
+def test_consoles_that_disconnect_during_a_send_harm_no_other(desk: Desk) -> None:
     stays = attach(desk)
     stays.receive(5)
     for number in range(40):
@@ -197,7 +197,7 @@ def test_consoles_that_leave_while_they_are_sent_to_harm_nobody(desk: Desk) -> N
     stays.close()
 
 
-def test_consoles_are_told_why_the_agent_ends(tmp_path: Path) -> None:
+def test_consoles_are_informed_why_the_agent_ends(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "b.sock")
     client = attach(desk)
     client.receive(5)
@@ -210,7 +210,7 @@ def test_consoles_are_told_why_the_agent_ends(tmp_path: Path) -> None:
     assert not desk.listener.path.exists()
 
 
-def test_nobody_listening_is_a_sentence(tmp_path: Path) -> None:
+def test_a_socket_without_a_listener_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match=r"the agent no longer runs; `dba-console DSN` starts one"):
         AgentClient.connect(tmp_path / "none.sock")
 
@@ -234,7 +234,7 @@ def _raw(desk: Desk) -> socket.socket:
     return connection
 
 
-def test_who_has_not_greeted_may_not_send_much(desk: Desk) -> None:
+def test_a_client_without_a_greeting_may_not_send_much(desk: Desk) -> None:
     """Otherwise sixteen connections of anybody could each have the agent keep 32 MB."""
     with _raw(desk) as stranger:
         stranger.sendall((GREETING_LIMIT + 1).to_bytes(4, "big") + b"g")
@@ -250,7 +250,7 @@ def test_a_long_document_reaches_the_agent(desk: Desk) -> None:
     client.close()
 
 
-def test_who_takes_no_answers_is_asked_for_no_more_and_the_next_one_is_greeted(
+def test_a_client_that_reads_no_answers_gets_no_more_and_the_next_one_is_welcomed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled = 0
@@ -272,14 +272,14 @@ def test_who_takes_no_answers_is_asked_for_no_more_and_the_next_one_is_greeted(
         assert handled * 1_000 < 4 * UNSENT_ANSWERS_LIMIT + (1 << 20)
 
 
-def test_a_burst_of_connections_is_greeted_or_told_that_there_are_too_many(desk: Desk) -> None:
+def test_a_burst_of_connections_is_accepted_or_refused_with_the_limit(desk: Desk) -> None:
     waiting = [_raw(desk) for _ in range(100)]
     for connection in waiting:
         connection.close()
     attach(desk).close()
 
 
-def test_a_queue_of_connections_that_is_full_is_a_sentence(tmp_path: Path) -> None:
+def test_a_full_connection_queue_is_a_clear_error(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(tmp_path / "deaf.sock"))
         deaf.listen(0)

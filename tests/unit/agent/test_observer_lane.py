@@ -67,12 +67,12 @@ def world() -> Iterator[World]:
     made.looking.close()
 
 
-def test_nothing_is_loaded_or_looked_at_while_no_session_may_be_a_job(world: World) -> None:
+def test_nothing_is_loaded_or_observed_while_no_session_may_be_a_job(world: World) -> None:
     assert world.tick(wanted=False) is None
     assert (world.made, world.eye.looks) == (0, 0)
 
 
-def test_a_look_is_made_every_two_seconds_and_no_sooner(world: World) -> None:
+def test_jobs_are_observed_every_two_seconds_and_not_more_often(world: World) -> None:
     world.look()
     world.tick()
     assert world.eye.looks == 1
@@ -81,7 +81,7 @@ def test_a_look_is_made_every_two_seconds_and_no_sooner(world: World) -> None:
     assert world.eye.looks == 2
 
 
-def test_a_look_that_took_long_is_followed_by_a_long_pause(world: World) -> None:
+def test_a_slow_observation_is_followed_by_a_long_pause(world: World) -> None:
     world.eye.took_us = 1_000_000
     world.look()
     world.clock.advance(19)
@@ -91,7 +91,7 @@ def test_a_look_that_took_long_is_followed_by_a_long_pause(world: World) -> None
     world.look()
 
 
-def test_sessions_that_came_or_went_are_looked_at_at_once(world: World) -> None:
+def test_new_and_ended_sessions_are_observed_at_once(world: World) -> None:
     world.look()
     world.clock.advance(0.5)
     world.looking.request_soon()
@@ -99,7 +99,7 @@ def test_sessions_that_came_or_went_are_looked_at_at_once(world: World) -> None:
     assert world.eye.looks == 2
 
 
-def test_sessions_that_come_and_go_all_the_time_do_not_take_a_processor(world: World) -> None:
+def test_constantly_changing_sessions_do_not_use_a_whole_cpu(world: World) -> None:
     world.eye.took_us = 1_000_000
     world.look()
     world.looking.request_soon()
@@ -111,7 +111,7 @@ def test_sessions_that_come_and_go_all_the_time_do_not_take_a_processor(world: W
     assert world.eye.looks == 2
 
 
-def test_a_job_without_a_session_is_looked_at_until_it_is_gone(world: World) -> None:
+def test_a_job_without_a_session_is_observed_until_it_is_gone(world: World) -> None:
     world.look()
     world.clock.advance(3)
     world.eye.jobs = ()
@@ -121,7 +121,7 @@ def test_a_job_without_a_session_is_looked_at_until_it_is_gone(world: World) -> 
     assert world.eye.looks == 2
 
 
-def test_a_look_that_hangs_is_given_up_and_said(world: World) -> None:
+def test_a_hanging_observation_is_abandoned_and_reported(world: World) -> None:
     world.eye.free.clear()
     assert world.tick() is None
     wait_until(lambda: world.eye.looks == 1, 60, what="the look begun")
@@ -135,7 +135,7 @@ def test_a_look_that_hangs_is_given_up_and_said(world: World) -> None:
     assert (world.made, world.looking.error) == (2, None)
 
 
-def test_what_a_look_stumbles_over_costs_no_more_than_the_look(world: World) -> None:
+def test_an_error_in_an_observation_costs_only_that_observation(world: World) -> None:
     world.eye.error = ValueError("a file nobody foresaw")
     world.tick()
     wait_until(lambda: world.tick() is None and world.looking.error, 60, what="the trouble")

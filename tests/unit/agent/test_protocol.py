@@ -63,7 +63,7 @@ OF_RUNS: list[Message] = [
 
 
 @given(st.lists(st.integers(1, 4000), min_size=1, max_size=30))
-def test_messages_come_out_whole_however_they_are_cut(cuts: list[int]) -> None:
+def test_messages_are_reassembled_however_they_are_split(cuts: list[int]) -> None:
     stream = b"".join(pack(message) for message in MESSAGES)
     deframer, position = Deframer(), 0
     out: list[Message] = []
@@ -73,31 +73,31 @@ def test_messages_come_out_whole_however_they_are_cut(cuts: list[int]) -> None:
     assert out == MESSAGES
 
 
-def test_a_sample_is_sent_as_the_bytes_that_are_recorded() -> None:
+def test_a_sample_is_sent_as_the_recorded_bytes() -> None:
     assert pack_sample(b"abc").endswith(b"Sabc")
 
 
-def test_an_absurd_length_is_a_stranger_and_not_an_allocation() -> None:
+def test_an_absurd_message_length_is_refused_without_an_allocation() -> None:
     with pytest.raises(ProtocolError, match="bytes"):
         list(Deframer().feed(b"GET / HTTP/1.1\r\n"))
 
 
-def test_a_damaged_message_is_told_as_such() -> None:
+def test_a_damaged_message_is_reported_as_such() -> None:
     with pytest.raises(ProtocolError, match="invalid message"):
         list(Deframer().feed(struct.pack(">IB", 4, ord("H")) + b"\xff\xff\xff"))
 
 
-def test_a_kind_of_a_newer_version_is_passed_over() -> None:
+def test_a_message_kind_of_a_newer_version_is_skipped() -> None:
     stream = struct.pack(">IB", 2, ord("z")) + b"x" + pack(Mark(text="after"))
     assert list(Deframer().feed(stream)) == [Mark(text="after")]
 
 
-def test_what_is_said_of_runs_comes_out_as_it_went_in() -> None:
+def test_run_messages_are_decoded_as_they_were_encoded() -> None:
     stream = b"".join(pack(message) for message in OF_RUNS)
     assert list(Deframer().feed(stream)) == OF_RUNS
 
 
-def test_inputs_and_answers_are_in_no_representation() -> None:
+def test_inputs_and_answers_are_in_no_repr() -> None:
     said = [
         RunBegin(text="", source="x", inputs={"password": "s3cret"}),
         RunResume(run="r", inputs={"password": "s3cret"}),

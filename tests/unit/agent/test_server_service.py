@@ -15,7 +15,7 @@ from dba_console.watch.samples.sample import Part, make_part
 TICK_S = 0.05
 
 
-def test_a_server_that_never_let_us_in_is_no_silent_connection() -> None:
+def test_a_server_that_never_admitted_us_is_not_a_silent_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         dsn = f"host=127.0.0.1 port={deaf.getsockname()[1]} user=x sslmode=disable gssencmode=disable"
         side = ServerService(dsn, MonitorOptions(connect_timeout_s=0.3), SYSTEM, TICK_S)
@@ -42,7 +42,7 @@ class Slow(PostgresProbe):
         return [make_part(name, None, at_us=answered_us) for name in names]
 
 
-def test_an_answer_that_comes_after_its_tick_is_newer_than_the_word_that_it_has_not_come() -> None:
+def test_an_answer_after_its_tick_replaces_the_report_that_it_is_missing() -> None:
     side = ServerService("", MonitorOptions(), SYSTEM, TICK_S)
     side._probe = slow = Slow()
     missing = first_parts(side)

@@ -10,7 +10,7 @@ from dba_console.agent.agent_process import GracePeriod, StopRequest
 SECOND = 1_000_000
 
 
-def test_an_agent_nobody_ever_attached_to_ends_after_its_grace_time() -> None:
+def test_an_agent_without_any_attach_ends_after_its_grace_time() -> None:
     grace = GracePeriod(10, 0)
     assert not grace.is_over(0, 9 * SECOND)
     assert grace.is_over(0, 10 * SECOND)
@@ -24,11 +24,11 @@ def test_the_grace_time_counts_from_the_last_console() -> None:
     assert grace.is_over(0, 111 * SECOND)
 
 
-def test_recording_on_purpose_never_ends_by_itself() -> None:
+def test_recording_on_purpose_never_ends_automatically() -> None:
     assert not GracePeriod(None, 0).is_over(0, 10**15)
 
 
-def test_the_first_reason_to_end_stays() -> None:
+def test_the_first_reason_to_end_is_kept() -> None:
     stop = StopRequest()
     stop.request("the time asked for is over")
     stop.request("asked to end by SIGTERM")

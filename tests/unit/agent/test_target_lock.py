@@ -20,7 +20,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
-def test_a_second_agent_does_not_get_the_lock_and_learns_who_has_it() -> None:
+def test_a_second_agent_does_not_get_the_lock_and_is_given_its_owner() -> None:
     first, second = TargetLock("a"), TargetLock("a")
     assert first.acquire()
     assert not second.acquire()
@@ -31,7 +31,7 @@ def test_a_second_agent_does_not_get_the_lock_and_learns_who_has_it() -> None:
     second.release()
 
 
-def test_somebody_who_only_asks_does_not_keep_an_agent_from_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_that_only_asks_does_not_keep_an_agent_from_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     lock = TargetLock("a")
     lock.path.touch()
     asking = os.open(lock.path, os.O_RDONLY)
@@ -43,7 +43,7 @@ def test_somebody_who_only_asks_does_not_keep_an_agent_from_the_lock(monkeypatch
     os.close(asking)
 
 
-def test_other_targets_are_not_in_the_way() -> None:
+def test_locks_of_other_targets_do_not_interfere() -> None:
     first, other = TargetLock("a"), TargetLock("b")
     assert first.acquire()
     assert other.acquire()
@@ -51,7 +51,7 @@ def test_other_targets_are_not_in_the_way() -> None:
     other.release()
 
 
-def test_the_lock_of_a_killed_agent_is_free_again() -> None:
+def test_the_lock_of_a_killed_agent_is_released() -> None:
     code = (
         "from dba_console.agent.target_lock import TargetLock; TargetLock('a').acquire(); print(1, flush=True); input()"
     )
@@ -66,7 +66,7 @@ def test_the_lock_of_a_killed_agent_is_free_again() -> None:
         lock.release()
 
 
-def test_a_socket_path_that_is_too_long_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_path_that_is_too_long_is_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBA_CONSOLE_RUNTIME", "/tmp/" + "x" * 110)
     with pytest.raises(ConfigError, match="DBA_CONSOLE_RUNTIME"):
         socket_path("a")

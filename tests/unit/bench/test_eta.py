@@ -10,20 +10,20 @@ def read(at: float, pct: float | None, eta_s: float | None) -> Reading:
     return Reading(at, pct, "estimated", eta_s, "data")
 
 
-def test_only_the_second_half_is_judged_and_errors_are_shares_of_the_whole_time() -> None:
+def test_only_the_second_half_is_evaluated_and_errors_are_shares_of_the_whole_time() -> None:
     judged = judge("a", 0.0, 100.0, [read(10, 1, 900), read(60, 40, 50), read(80, 70, 20), read(90, 80, None)])
     assert (judged.readings, judged.predicted) == (3, 2)
     assert (judged.worst_pct, judged.median_pct) == (10.0, 5.0)
     assert judged.left_pct == 12.5
 
 
-def test_a_share_that_falls_or_is_full_before_the_end_is_counted() -> None:
+def test_progress_that_falls_or_is_complete_before_the_end_is_counted() -> None:
     judged = judge("a", 0.0, 10.0, [read(1, 5, None), read(2, None, None), read(3, 4, None), read(9, 100, None)])
     assert (judged.backwards, judged.full) == (1, 1)
     assert judged.worst_pct is None
 
 
-def test_both_databases_are_of_one_size() -> None:
+def test_both_databases_have_the_same_size() -> None:
     even, uneven = rows_of("even", 1_000_000_000), rows_of("uneven", 1_000_000_000)
     assert len(even) == len(uneven) == 10
     assert abs(sum(even.values()) - sum(uneven.values())) < 20

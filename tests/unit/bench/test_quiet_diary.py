@@ -19,30 +19,30 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     ]
 
 
-def test_a_diary_cut_short_is_read_up_to_there(tmp_path: Path) -> None:
+def test_a_truncated_diary_is_read_up_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "diary.jsonl"
     path.write_text('{"at_us":1,"activity":"dump","did":"began"}\n{"at_us":2,"act')
     assert read_diary(path) == [Line(1, "dump", "began")]
 
 
-def test_a_run_without_diary_has_an_empty_one(tmp_path: Path) -> None:
+def test_a_run_without_a_diary_has_an_empty_one(tmp_path: Path) -> None:
     assert read_diary(tmp_path / "none") == []
 
 
-def test_of_two_of_a_name_the_older_ends_first() -> None:
+def test_of_two_activities_of_one_name_the_older_ends_first() -> None:
     lines = [
         Line(1, "dump", "began"), Line(2, "dump", "began"), Line(5, "dump", "ended"), Line(9, "dump", "failed"),
     ]  # fmt: skip
     assert [(spell.began_us, spell.ended_us) for spell in spells(lines)] == [(1, 5), (2, 9)]
 
 
-def test_what_never_ended_is_under_way_from_its_beginning_on() -> None:
+def test_an_activity_without_an_end_is_active_from_its_start_on() -> None:
     happened = spells([Line(5_000_000, "standby connected", "began")])
     assert under_way(happened, 4_000_000) == []
     assert under_way(happened, 6_000_000) == ["standby connected"]
 
 
-def test_what_ended_long_before_explains_nothing() -> None:
+def test_an_activity_that_ended_long_before_explains_nothing() -> None:
     happened = spells([Line(0, "build", "began"), Line(10_000_000, "build", "ended")])
     assert under_way(happened, 39_000_000) == ["build (ended 29 s before)"]
     assert under_way(happened, 41_000_000) == []

@@ -12,7 +12,7 @@ from bench.quiet_load.place import SETTINGS
 from bench.quiet_load.schedule import HOUR_S, names, quiet_hour, schedule
 
 
-def test_every_activity_of_the_hour_can_be_done_and_every_one_that_can_be_is() -> None:
+def test_every_activity_of_the_hour_is_implemented_and_every_implemented_one_is_used() -> None:
     assert names() == set(ACTIVITIES)
 
 
@@ -33,7 +33,7 @@ def test_the_standby_is_never_started_twice_at_once() -> None:
     assert spells[0][1] < spells[1][0]
 
 
-def test_pools_leave_the_connections_an_ordinary_day_leaves() -> None:
+def test_pools_leave_as_many_connections_as_on_an_ordinary_day() -> None:
     """Ordinary means: well under the limit. Two pools at once would not be."""
     pools = [(entry.at_s, entry.at_s + entry.lasts_s) for entry in quiet_hour() if entry.name.startswith("pool ")]
     assert all(first[1] < second[0] for first, second in pairwise(pools))

@@ -16,29 +16,29 @@ def event(kind: Kind, at_s: float, rule: str, severity: Severity = "warning", su
     return change_event(FindingChange(kind, row, row if kind == "joined" else None), at_us, at_us)
 
 
-def test_a_finding_that_grows_worse_counts_once_and_at_its_worst() -> None:
+def test_a_finding_that_gets_worse_counts_once_with_its_worst_severity() -> None:
     (found,) = findings_of([event("raised", 1, "io-stalled"), event("changed", 2, "io-stalled", "critical")])
     assert (found.severity, found.text) == ("critical", "io-stalled is critical")
 
 
-def test_a_finding_that_grows_better_keeps_its_worst() -> None:
+def test_a_finding_that_improves_keeps_its_worst_severity() -> None:
     (found,) = findings_of([event("raised", 1, "io-stalled", "critical"), event("changed", 2, "io-stalled")])
     assert found.severity == "critical"
 
 
-def test_one_that_is_raised_again_counts_again() -> None:
+def test_a_finding_raised_again_counts_again() -> None:
     told = [event("raised", 1, "io-slow"), event("cleared", 3, "io-slow"), event("raised", 9, "io-slow")]
     found = findings_of(told)
     assert [(row.raised_us, row.ended_us) for row in found] == [(1_000_000, 3_000_000), (9_000_000, None)]
     assert by_rule(count(found, "warning")) == "io-slow 2"
 
 
-def test_one_that_is_joined_to_another_has_ended_there() -> None:
+def test_a_finding_grouped_into_another_has_ended_there() -> None:
     (found,) = findings_of([event("raised", 1, "io-stalled"), event("joined", 4, "io-stalled")])
     assert found.ended_us == 4_000_000
 
 
-def test_an_operators_words_are_no_findings() -> None:
+def test_operator_entries_are_not_findings() -> None:
     assert findings_of([event("silenced", 1, "io-slow"), event("unsilenced", 2, "io-slow")]) == []
 
 
@@ -48,7 +48,7 @@ def test_subjects_of_a_rule_are_counted_under_its_name() -> None:
     assert count(found, "warning") == {}
 
 
-def test_the_report_says_when_how_long_and_beside_what() -> None:
+def test_the_report_shows_when_how_long_and_during_which_activity() -> None:
     found = findings_of([event("raised", 75, "io-slow"), event("cleared", 95, "io-slow")])
     text = report(found, [Spell("build", 70_000_000, None)], start_us=0)
     assert "critical: 0\nwarning: 1 (io-slow 1)\n  +1:15  io-slow  20s\n" in text
@@ -56,7 +56,7 @@ def test_the_report_says_when_how_long_and_beside_what() -> None:
     assert "while: build" in text
 
 
-def test_what_is_raised_while_something_is_really_wrong_is_told_apart() -> None:
+def test_findings_during_a_real_problem_are_distinguished() -> None:
     found = findings_of([event("raised", 10, "io-stalled", "critical"), event("raised", 90, "io-slow")])
     spells = [Spell(f"{INCIDENT}reclaim-stall rehearsed", 8_000_000, 30_000_000)]
     quiet, wrong = apart(found, spells)
@@ -66,7 +66,7 @@ def test_what_is_raised_while_something_is_really_wrong_is_told_apart() -> None:
     assert "during a real incident: 1 (io-stalled 1)" in text
 
 
-def test_how_the_host_is_set_up_is_nothing_an_incident_brings_about() -> None:
+def test_the_configuration_of_the_host_is_not_caused_by_an_incident() -> None:
     found = findings_of([event("raised", 10, rule) for rule in STANDING])
     quiet, wrong = apart(found, [Spell(f"{INCIDENT}reclaim-stall rehearsed", 8_000_000, 30_000_000)])
     assert ([row.rule for row in quiet], wrong) == (list(STANDING), [])

@@ -29,7 +29,7 @@ def test_the_only_agent_needs_no_name(loaded: LoadedConfig) -> None:
     assert choose_agent(TWO[:1], None, loaded, ask=None) is TWO[0]
 
 
-def test_of_several_one_is_chosen_by_name_key_or_beginning(loaded: LoadedConfig) -> None:
+def test_one_of_several_is_selected_by_name_key_or_prefix(loaded: LoadedConfig) -> None:
     assert choose_agent(TWO, "app@db2", loaded, ask=None) is TWO[1]
     assert choose_agent(TWO, "aaaa11112222", loaded, ask=None) is TWO[0]
     assert choose_agent(TWO, "bbbb", loaded, ask=None) is TWO[1]
@@ -40,20 +40,20 @@ def test_a_connection_string_means_the_agent_of_that_target(loaded: LoadedConfig
     assert choose_agent([*TWO, mine], "postgresql://u@db3/x", loaded, ask=None) is mine
 
 
-def test_several_without_a_name_are_asked_about(loaded: LoadedConfig) -> None:
+def test_with_several_and_no_name_a_question_is_asked(loaded: LoadedConfig) -> None:
     assert choose_agent(TWO, None, loaded, ask=lambda agents: agents[1]) is TWO[1]
 
 
-def test_several_with_nobody_to_ask_are_listed(loaded: LoadedConfig) -> None:
+def test_with_several_and_no_operator_they_are_listed(loaded: LoadedConfig) -> None:
     with pytest.raises(UsageError, match=r"name one of: app@db1 \(aaaa11112222\), app@db2"):
         choose_agent(TWO, "app@", loaded, ask=None)
 
 
-def test_a_name_nobody_has_is_told_with_those_that_run(loaded: LoadedConfig) -> None:
+def test_an_unknown_name_is_reported_with_the_running_ones(loaded: LoadedConfig) -> None:
     with pytest.raises(ConnectError, match="running: app@db1"):
         choose_agent(TWO, "nosuch", loaded, ask=None)
 
 
-def test_no_agent_at_all_is_a_connection_error(loaded: LoadedConfig) -> None:
+def test_a_missing_agent_is_a_connection_error(loaded: LoadedConfig) -> None:
     with pytest.raises(ConnectError, match="no agent runs"):
         choose_agent([], None, loaded, ask=None)

@@ -36,7 +36,7 @@ def test_the_severity_of_a_finding_is_the_exit_code(severity: str, code: int) ->
     assert verdict(frame(finding(severity))).code == code
 
 
-def test_the_worst_finding_is_the_line_and_the_others_stand_below() -> None:
+def test_the_worst_finding_is_the_first_line_and_the_others_are_below() -> None:
     seen = verdict(frame(finding("warning", "io-slow"), finding("critical", "checksum-failure")))
     assert seen.code == 2
     assert seen.text.startswith("critical: checksum-failure is wrong; since ")
@@ -49,75 +49,75 @@ def test_the_line_names_the_finding_and_its_runbook() -> None:
     )
 
 
-def test_a_silenced_finding_is_told_and_does_not_alarm() -> None:
+def test_a_silenced_finding_is_reported_and_does_not_alarm() -> None:
     seen = verdict(frame(finding("critical", state="silenced", who="ann", until="2026-11-20T16:00:00Z")))
     assert seen.code == 0
     assert seen.text.startswith("only 1 silenced")
     assert "by ann" in seen.further_lines[0]
 
 
-def test_an_acknowledged_finding_still_alarms_and_says_who_knows() -> None:
+def test_an_acknowledged_finding_still_alarms_and_names_the_operator() -> None:
     seen = verdict(frame(finding("critical", state="acknowledged", who="ann")))
     assert seen.code == 2
     assert "(acknowledged by ann)" in seen.text
 
 
-def test_no_finding_is_well_only_where_the_rules_were_asked() -> None:
+def test_no_finding_is_ok_only_if_the_rules_were_evaluated() -> None:
     assert verdict(frame()).code == 0
     assert verdict(frame(judged=False)).code == 3
 
 
-def test_rules_that_failed_are_unknown_and_not_well() -> None:
+def test_failed_rules_are_unknown_and_not_ok() -> None:
     seen = frame()
     seen.findings_note = "some rules could not be evaluated: io-slow: ZeroDivisionError"
     assert verdict(seen).code == 3
 
 
-def test_connections_that_are_not_known_are_unknown_and_not_well() -> None:
+def test_unknown_connections_are_unknown_and_not_ok() -> None:
     seen = frame()
     seen.connections = Connections(status="denied", note="GRANT pg_monitor to this role")
     assert verdict(seen).code == 3
 
 
-def test_no_connection_is_critical_with_the_reason_even_before_a_rule_says_so() -> None:
+def test_no_connection_is_critical_with_the_reason_even_before_a_rule_reports_it() -> None:
     seen = verdict(frame(state="disconnected", note="connection refused"))
     assert (seen.code, seen.text) == (2, "critical: not connected: connection refused [not-connected]")
     assert seen.performance.endswith("critical=1 warning=0")
 
 
-def test_an_outage_that_is_not_critical_yet_is_critical_for_a_monitoring_system() -> None:
+def test_an_outage_below_critical_is_critical_for_a_monitoring_system() -> None:
     down = finding("warning", "server-down", evidence={"outage": "refused"})
     seen = verdict(frame(down, state="disconnected", note="connection refused"))
     assert (seen.code, seen.performance.split()[-2:]) == (2, ["critical=1", "warning=0"])
     assert seen.text.startswith("critical: server-down is wrong; since ")
 
 
-def test_a_server_that_lets_everybody_in_but_the_console_is_a_warning_throughout() -> None:
+def test_a_server_that_rejects_only_the_console_is_always_a_warning() -> None:
     down = finding("warning", "server-down", evidence={"outage": "auth"})
     seen = verdict(frame(down, state="disconnected", note='role "nobody" does not exist'))
     assert (seen.code, seen.performance.split()[-2:]) == (1, ["critical=0", "warning=1"])
 
 
-def test_an_outage_that_was_silenced_alarms_nobody_and_is_not_well_either() -> None:
+def test_a_silenced_outage_raises_no_alarm_and_is_not_ok_either() -> None:
     down = finding("critical", "server-down", state="silenced", who="ann", evidence={"outage": "refused"})
     seen = verdict(frame(down, state="disconnected", note="connection refused"))
     assert (seen.code, seen.text) == (3, "not connected: connection refused")
 
 
-def test_what_is_seen_and_could_not_be_watched_long_enough_is_unknown_and_named() -> None:
+def test_a_signal_not_observed_long_enough_is_unknown_and_named() -> None:
     seen = frame()
     seen.judged_s, seen.pending = 3.0, {"replication-lag": 6.0}
     assert verdict(seen).code == 3
     assert "replication-lag must last 6.0s" in verdict(seen).text
 
 
-def test_what_an_agent_sees_since_a_moment_ago_is_decided_later() -> None:
+def test_a_signal_an_agent_has_seen_only_briefly_is_decided_later() -> None:
     seen = frame()
     seen.judged_s, seen.pending = 3600.0, {"wal-receiver-down": 30.0}
     assert verdict(seen).code == 0
 
 
-def test_rules_that_must_watch_for_longer_are_named_on_the_first_line() -> None:
+def test_rules_with_a_longer_warm_up_are_named_on_the_first_line() -> None:
     seen = frame()
     seen.judged_s = 3.0
     names = rules_not_judged(seen, ["io-slow"])
@@ -147,7 +147,7 @@ FINDINGS = st.builds(
     usable=st.sampled_from([None, 100]),
     judged_s=st.sampled_from([None, 3.0, 900.0]),
 )
-def test_word_code_lines_and_performance_data_always_agree(
+def test_word_exit_code_lines_and_performance_data_always_agree(
     findings: list[Finding], state: str, judged: bool, used: int | None, usable: int | None, judged_s: float | None
 ) -> None:
     seen = frame(*findings, state=state, note="connection refused", judged=judged)
@@ -173,13 +173,13 @@ def test_performance_data_counts_connections_and_findings() -> None:
     assert seen.performance == "connections=50;85;95;0;100 used_pct=50.0%;85;95;0;100 critical=0 warning=1"
 
 
-def test_performance_data_has_no_limits_where_the_whole_is_not_known() -> None:
+def test_performance_data_has_no_limits_if_the_total_is_unknown() -> None:
     seen = frame(state="blind", note="x")
     seen.connections = Connections(used=5)
     assert verdict(seen).performance.startswith("connections=5;;;0 ")
 
 
-def test_the_line_tells_what_makes_the_exit_code_and_no_lesser_one_that_nobody_acknowledged() -> None:
+def test_the_line_shows_the_cause_of_the_exit_code_and_no_less_severe_unacknowledged_one() -> None:
     known = finding("critical", "checksum-failure", state="acknowledged", who="ann")
     seen = verdict(frame(finding("info", "discard-mount"), finding("warning", "io-slow"), known))
     assert seen.code == 2

@@ -24,20 +24,20 @@ def complaint(tmp_path: Path, text: str, **environ: str) -> str:
     return str(caught.value)
 
 
-def test_a_file_that_is_not_there_means_defaults(tmp_path: Path) -> None:
+def test_a_missing_file_means_defaults(tmp_path: Path) -> None:
     loaded = load_config(tmp_path / "none.toml", {})
     assert loaded.config.agent.grace == "10m"
     assert loaded.origin("agent.grace") == "default"
     assert not loaded.file_found
 
 
-def test_a_file_named_by_the_environment_must_be_there(tmp_path: Path) -> None:
+def test_a_file_named_by_the_environment_must_exist(tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
     with pytest.raises(ConfigError, match=r"no configuration file .*none\.toml"):
         load_config(missing, {"DBA_CONSOLE_CONFIG": str(missing)})
 
 
-def test_a_value_of_the_file_is_known_by_its_line(tmp_path: Path) -> None:
+def test_a_value_of_the_file_keeps_its_line_number(tmp_path: Path) -> None:
     loaded = load(tmp_path, '# the agent\n\n[agent]\ngrace = "1h"\n')
     assert loaded.config.agent.grace == "1h"
     assert loaded.origin("agent.grace") == f"{tmp_path}/config.toml:4"
@@ -55,17 +55,17 @@ def test_an_unknown_key_of_a_named_target_is_found(tmp_path: Path) -> None:
     assert "did you mean host_panels?" in text
 
 
-def test_a_value_of_the_wrong_kind_says_what_was_expected(tmp_path: Path) -> None:
+def test_a_value_of_the_wrong_type_shows_the_expected_one(tmp_path: Path) -> None:
     assert ":2: screen.mouse: 'yes' is not true or false" in complaint(tmp_path, '[screen]\nmouse = "yes"\n')
 
 
-def test_a_duration_without_quotes_is_told_to_take_them(tmp_path: Path) -> None:
+def test_a_duration_without_quotes_gets_a_hint_to_quote_it(tmp_path: Path) -> None:
     text = complaint(tmp_path, "[agent]\ninterval = 1\n")
     assert "agent.interval must be a duration, not a number" in text
     assert 'hint: write it in quotes: "1"' in text
 
 
-def test_a_duration_that_cannot_be_read_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
+def test_an_invalid_duration_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
     assert ":2: recording.keep: not a duration: 'long'" in complaint(tmp_path, '[recording]\nkeep = "long"\n')
 
 
@@ -82,7 +82,7 @@ def test_a_table_written_as_a_value_is_refused(tmp_path: Path) -> None:
     assert ":1: agent must be a table, not a number" in complaint(tmp_path, "agent = 3\n")
 
 
-def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_named_with_the_position(tmp_path: Path) -> None:
     assert "is not valid TOML" in complaint(tmp_path, "[agent\ngrace = 1\n")
 
 
@@ -94,7 +94,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_file_that_cannot_be_read_below_the_home_of_somebody_else_says_whose_home_it_is(
+def test_an_unreadable_file_in_the_home_of_another_user_names_that_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -107,12 +107,12 @@ def test_a_file_that_cannot_be_read_below_the_home_of_somebody_else_says_whose_h
         assert failure.value.hint == hint
 
 
-def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+def test_a_directory_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load_config(tmp_path, {})
 
 
-def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     loaded = load(tmp_path, '[recording]\ndirectory = "/file"\n', DBA_CONSOLE_SESSIONS="/variable")
     assert sessions_directory(loaded.config) == Path("/variable")
     assert loaded.origin("recording.directory") == "environment DBA_CONSOLE_SESSIONS"
@@ -125,12 +125,12 @@ def test_any_single_value_can_come_from_the_environment(tmp_path: Path) -> None:
     assert loaded.origin("screen.mouse") == "environment DBA_CONSOLE_SCREEN_MOUSE"
 
 
-def test_a_variable_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_invalid_variable_is_named(tmp_path: Path) -> None:
     assert "DBA_CONSOLE_SCREEN_MOUSE must be true or false" in complaint(tmp_path, "", DBA_CONSOLE_SCREEN_MOUSE="maybe")
     assert "DBA_CONSOLE_AGENT_GRACE: agent.grace: not a dur" in complaint(tmp_path, "", DBA_CONSOLE_AGENT_GRACE="soon")
 
 
-def test_an_option_wins_over_all_and_says_so(tmp_path: Path) -> None:
+def test_an_option_overrides_everything_and_says_so(tmp_path: Path) -> None:
     loaded = load(tmp_path, "", DBA_CONSOLE_SESSIONS="/variable")
     loaded = loaded.with_option(("recording", "directory"), "/option", "--sessions")
     assert sessions_directory(loaded.config) == Path("/option")
@@ -144,7 +144,7 @@ def test_a_password_in_a_target_is_neither_shown_nor_in_a_repr(tmp_path: Path) -
     assert "s3cret" not in repr(loaded)
 
 
-def test_windows_of_jobs_are_durations_and_shown_with_where_they_come_from(tmp_path: Path) -> None:
+def test_windows_of_jobs_are_durations_and_shown_with_their_source(tmp_path: Path) -> None:
     text = '[jobs]\nwindow = "8h"\n[jobs.windows]\n"pg_dump of app" = "90m"\n'
     rows = {key: (value, origin) for key, value, origin in setting_rows(load(tmp_path, text))}
     assert rows["jobs.window"] == ("8h", f"{tmp_path}/config.toml:2")
@@ -164,12 +164,12 @@ def test_windows_of_jobs_are_durations_and_shown_with_where_they_come_from(tmp_p
         ('run = ["move-ip"]\ntimeout_s = 0', "must be a number of seconds greater than 0"),
     ],
 )
-def test_a_command_of_a_cutover_that_cannot_run_is_refused(tmp_path: Path, line: str, message: str) -> None:
+def test_a_cutover_command_that_cannot_run_is_refused(tmp_path: Path, line: str, message: str) -> None:
     for kind in ("addresses", "hooks"):
         text = complaint(tmp_path, f'[clusters.shop.nodes.db1]\ndsn = ""\n[clusters.shop.{kind}.vip]\n{line}\n')
         assert message in text and f"clusters.shop.{kind}.vip." in text
 
 
-def test_braces_that_name_nothing_stay_in_a_command_of_a_cutover(tmp_path: Path) -> None:
+def test_braces_without_a_known_name_stay_in_a_cutover_command(tmp_path: Path) -> None:
     text = """[clusters.shop.nodes.db1]\ndsn = ""\n[clusters.shop.hooks.api]\nrun = ["curl", '{"to": "{to}"}']\n"""
     assert load(tmp_path, text).config.clusters["shop"].hooks["api"].run == ["curl", '{"to": "{to}"}']

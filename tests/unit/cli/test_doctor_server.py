@@ -21,18 +21,18 @@ def checks(server: Server | None, note: str | None = None) -> dict[str, DoctorCh
     return {check.id: check for check in check_server(server, note)}
 
 
-def test_a_server_that_cannot_be_reached_is_critical_and_says_why() -> None:
+def test_an_unreachable_server_is_critical_and_shows_why() -> None:
     found = checks(None, "connection refused at db1:5432")
     assert found["connection"].status == "missing"
     assert found["connection"].text == "connection refused at db1:5432"
     assert exit_code(list(found.values())) == 3
 
 
-def test_without_a_connection_no_privilege_is_said_to_be_missing() -> None:
+def test_without_a_connection_no_privilege_is_reported_as_missing() -> None:
     assert checks(None)["privileges"].status == "unknown"
 
 
-def test_a_plain_role_is_given_the_grant_that_helps() -> None:
+def test_a_plain_role_is_shown_the_required_grant() -> None:
     found = checks(PLAIN)
     assert (found["pg_monitor"].status, found["pg_monitor"].fix) == ("missing", "GRANT pg_monitor TO watcher;")
     assert found["pg_signal_backend"].fix == "GRANT pg_signal_backend TO watcher;"
@@ -43,12 +43,12 @@ def test_a_role_with_an_odd_name_is_quoted_in_the_grant() -> None:
     assert checks(replace(PLAIN, current_user='My "Role"'))["pg_monitor"].fix == 'GRANT pg_monitor TO "My ""Role""";'
 
 
-def test_a_superuser_lacks_nothing() -> None:
+def test_a_superuser_lacks_no_right() -> None:
     found = checks(replace(PLAIN, superuser=True))
     assert {check.status for check in found.values()} == {"ok"}
 
 
-def test_a_member_of_the_monitor_role_is_not_told_to_grant_it() -> None:
+def test_a_member_of_the_monitor_role_is_not_shown_its_grant() -> None:
     assert checks(replace(PLAIN, pg_monitor=True))["pg_monitor"].status == "ok"
 
 
@@ -60,17 +60,17 @@ def test_a_reserved_slot_needs_both_membership_and_slots() -> None:
     assert checks(replace(PLAIN, settings=slots, reserved_member=True))["reserved"].status == "ok"
 
 
-def test_before_sixteen_nobody_is_told_to_grant_what_does_not_exist() -> None:
+def test_before_16_no_grant_of_a_nonexistent_role_is_suggested() -> None:
     assert "GRANT" not in (checks(replace(PLAIN, version_num=150018))["reserved"].fix or "")
 
 
-def test_a_server_elsewhere_costs_the_host_panels_and_one_not_placed_is_unknown() -> None:
+def test_a_remote_server_costs_the_host_panels_and_an_unlocated_one_is_unknown() -> None:
     elsewhere = checks(replace(PLAIN, local=False, local_note="the server runs on db2"))["local"]
     assert (elsewhere.status, elsewhere.text) == ("missing", "the server runs on db2")
     assert checks(replace(PLAIN, local=None))["local"].status == "unknown"
 
 
-def test_a_pooler_is_named_with_what_it_costs() -> None:
+def test_a_pooler_is_named_with_its_limitations() -> None:
     pooler = checks(replace(PLAIN, through="PgBouncer 1.21 (transaction)"))["pooler"]
     assert "PgBouncer 1.21" in pooler.text
     assert pooler.lost is not None

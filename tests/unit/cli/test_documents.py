@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_the_table_of_settings_is_what_the_declarations_print() -> None:
+def test_the_table_of_settings_matches_the_declarations() -> None:
     wrong = "put what `python -m dba_console.core` prints into docs/configuration.md"
     assert f"\n\n{settings_table()}\n\n" in (ROOT / "docs" / "configuration.md").read_text(), wrong
 
 
-def test_every_setting_says_what_it_means() -> None:
+def test_every_setting_is_documented() -> None:
     assert [row for row in settings_table().splitlines() if row.endswith("|  |")] == []
 
 
@@ -37,21 +37,21 @@ def test_the_schema_of_the_configuration_can_be_printed() -> None:
     assert node["required"] == ["dsn"] and node["additionalProperties"] is False
 
 
-def test_the_manual_page_is_the_program() -> None:
+def test_the_manual_page_matches_the_program() -> None:
     page = (ROOT / "docs" / "dba-console.1").read_text()
     assert page == manual()
     for name in COMMANDS:
         assert f'\n.SS "dba\\-console {name}' in page, name
 
 
-def test_every_exit_code_that_exists_today_is_in_the_readme() -> None:
+def test_every_existing_exit_code_is_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text()
     for code in ExitCode:
         assert f"\n| {int(code)} |" in text, code
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_between_documents_lead_somewhere(document: Path) -> None:
+def test_links_between_documents_have_existing_targets(document: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
         if not link.startswith("http"):
             assert (document.parent / link).exists(), link

@@ -27,12 +27,12 @@ def loaded(tmp_path: Path) -> LoadedConfig:
     return load_config(file, {})
 
 
-def test_a_connection_string_is_taken_as_it_is(loaded: LoadedConfig) -> None:
+def test_a_connection_string_is_used_as_it_is(loaded: LoadedConfig) -> None:
     target = resolve_target("host=db9 dbname=x", loaded, environ={})
     assert (target.name, target.conninfo) == ("x@db9", "host=db9 dbname=x")
 
 
-def test_a_word_names_a_target_of_the_configuration(loaded: LoadedConfig) -> None:
+def test_a_word_names_a_configured_target(loaded: LoadedConfig) -> None:
     target = resolve_target("staging", loaded, environ={})
     assert (target.name, target.host_panels) == ("staging", False)
 
@@ -43,29 +43,29 @@ def test_a_named_target_and_its_connection_string_share_one_key(loaded: LoadedCo
     assert named.key == typed.key
 
 
-def test_nothing_typed_means_the_default_target(loaded: LoadedConfig) -> None:
+def test_no_argument_means_the_default_target(loaded: LoadedConfig) -> None:
     assert resolve_target(None, loaded, environ={"PGHOST": "elsewhere"}).name == "prod"
 
 
-def test_without_a_default_target_libpqs_environment_decides(tmp_path: Path) -> None:
+def test_without_a_default_target_the_libpq_environment_decides(tmp_path: Path) -> None:
     empty = load_config(tmp_path / "none.toml", {})
     target = resolve_target(None, empty, environ={"PGHOST": "db7", "PGDATABASE": "app"})
     assert target.name == "app@db7"
 
 
-def test_an_unknown_name_gets_the_nearest_one(loaded: LoadedConfig) -> None:
+def test_an_unknown_name_gets_the_nearest_match(loaded: LoadedConfig) -> None:
     with pytest.raises(UsageError) as caught:
         resolve_target("stagin", loaded, environ={})
     assert "no target named 'stagin'" in str(caught.value)
     assert "did you mean staging?" in str(caught.value)
 
 
-def test_an_unknown_name_with_nothing_near_tells_how_to_name_a_database(loaded: LoadedConfig) -> None:
+def test_an_unknown_name_without_a_match_shows_how_to_name_a_database(loaded: LoadedConfig) -> None:
     with pytest.raises(UsageError, match="for a database of that name use 'dbname=zzz'"):
         resolve_target("zzz", loaded, environ={})
 
 
-def test_a_default_target_that_does_not_exist_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_missing_default_target_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('default_target = "gone"\n')
     with pytest.raises(ConfigError, match=r"default_target \(.*config\.toml:1\): no target named 'gone'"):
@@ -73,7 +73,7 @@ def test_a_default_target_that_does_not_exist_is_told_with_its_line(tmp_path: Pa
 
 
 @pytest.mark.parametrize("dsn", ["host=db1 password=s3cret", "postgresql://app:s3cret@db1/app"])
-def test_a_password_on_the_command_line_works_but_is_warned_about_without_repeating_it(
+def test_a_password_on_the_command_line_works_with_a_warning_that_does_not_repeat_it(
     loaded: LoadedConfig, dsn: str
 ) -> None:
     said: list[str] = []
@@ -85,16 +85,16 @@ def test_a_password_on_the_command_line_works_but_is_warned_about_without_repeat
     assert ".pgpass" in said[0]
 
 
-def test_a_connection_string_without_a_password_is_not_warned_about(loaded: LoadedConfig) -> None:
+def test_a_connection_string_without_a_password_causes_no_warning(loaded: LoadedConfig) -> None:
     said: list[str] = []
     resolve_target("host=db1 passfile=/x", loaded, environ={}, warn=said.append)
     assert said == []
 
 
-def test_bytes_that_are_no_text_are_no_connection_string(loaded: LoadedConfig) -> None:
+def test_invalid_text_is_not_a_connection_string(loaded: LoadedConfig) -> None:
     with pytest.raises(UsageError, match="not UTF-8 text"):
         resolve_target("dbname=\udcff", loaded, environ={})
 
 
-def test_an_environment_that_is_no_text_still_names_a_target(loaded: LoadedConfig) -> None:
+def test_an_environment_with_invalid_text_still_names_a_target(loaded: LoadedConfig) -> None:
     assert resolve_target("host=db9", loaded, environ={"PGDATABASE": "\udcff"}).key

@@ -19,5 +19,5 @@ from dba_console.cli.config_file import key_lines
         ("[[things]]\na = 1\n[[things]]\nb = 2", ("things", "b"), 4),
     ],
 )
-def test_a_key_is_found_on_its_line(text: str, path: tuple[str, ...], line: int) -> None:
+def test_a_key_is_found_with_its_line(text: str, path: tuple[str, ...], line: int) -> None:
     assert key_lines(text)[path] == line

@@ -12,7 +12,7 @@ from dba_console.clusters.node_state import NodeState
     ("primary_s", "target_s", "apart"),
     [(0.0, 240.0, "4m"), (-200.0, 100.0, "5m"), (240.0, 240.5, ""), (0.0, None, "")],
 )
-def test_clocks_that_are_minutes_apart_are_a_warning_with_how_far(
+def test_clocks_minutes_apart_are_a_warning_with_the_difference(
     primary_s: float, target_s: float | None, apart: str
 ) -> None:
     """Each is known against our own clock: where ours alone is off, the nodes agree."""

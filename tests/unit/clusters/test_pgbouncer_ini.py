@@ -42,7 +42,7 @@ def test_only_host_and_port_of_the_named_database_change(names: list[str], befor
     assert changed == FILE.replace(before, after, 1).replace("\n", "\r\n")
 
 
-def test_without_names_what_leads_to_the_old_server_changes() -> None:
+def test_without_names_all_entries_for_the_old_server_change() -> None:
     expected = FILE.replace("p = host=db1 port=5433", "p = host=db2 port=5434").replace(
         "* = host=db1 port=5433", "* = host=db2 port=5434"
     )
@@ -53,12 +53,12 @@ def test_without_names_what_leads_to_the_old_server_changes() -> None:
 
 
 @pytest.mark.parametrize("written", ["'a b'=host=x", '"a b"=host=x', '"a ""b""" = host=x', "[databases]shop = host=x"])
-def test_quoted_names_and_entries_behind_a_section_s_name_are_read(written: str) -> None:
+def test_quoted_names_and_entries_after_a_section_name_are_read(written: str) -> None:
     name = "shop" if "shop" in written else 'a "b"' if '""' in written else "a b"
     assert change_host(f"[databases]\n{written}", [name], "y", "1") == f"[databases]\n{written[:-1]}y port=1"
 
 
-def test_values_that_need_quotes_get_them_and_spaces_around_the_sign_stay() -> None:
+def test_values_that_need_quotes_get_them_and_spaces_around_the_equals_sign_stay() -> None:
     text = "[databases]\na = host = '/old dir'  port =1\n"
     assert change_host(text, ["a"], "/it's here", "2") == "[databases]\na = host = '/it''s here'  port =2\n"
 
@@ -77,19 +77,19 @@ def test_values_that_need_quotes_get_them_and_spaces_around_the_sign_stay() -> N
         ("[databases]\na = host=x", [], "the databases of the pooler are not configured"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_changed_is_refused_with_its_line(text: str, names: list[str], message: str) -> None:
+def test_an_unchangeable_entry_is_refused_with_its_line(text: str, names: list[str], message: str) -> None:
     with pytest.raises(ConsoleError, match=re.escape(message)) as refused:
         change_host(text, names, "y", "1")
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("host", "port"), [("", "1"), ("a,b", "1"), ("a\nb", "1"), ("a", "1 user=x"), ("a", "")])
-def test_a_host_or_port_that_would_spoil_the_file_is_refused(host: str, port: str) -> None:
+def test_a_host_or_port_that_would_break_the_file_is_refused(host: str, port: str) -> None:
     with pytest.raises(ConsoleError, match="not one host and port"):
         change_host(FILE, ["shop"], host, port)
 
 
-def test_no_database_that_leads_to_the_old_server_is_an_error() -> None:
+def test_no_database_with_the_old_server_is_an_error() -> None:
     with pytest.raises(ConsoleError, match="no database connects to db9:1"):
         change_host(FILE, [], "db2", "1", old=("db9", "1"))
 
@@ -116,7 +116,7 @@ _COMMENT = st.text(st.characters(exclude_characters="\n\0"), max_size=9).map(
     space=_SPACES, newline=_NEWLINE, tail=st.sampled_from(["", "\n", "\n[pgbouncer]\nlisten_port = 1", "\r\n; end"]),
     to=st.sampled_from(["db2", "/run/it's here", "10.0.0.1"]),
 )  # fmt: skip
-def test_every_other_byte_stays_and_a_second_time_changes_nothing(
+def test_all_other_bytes_stay_and_a_second_call_changes_nothing(
     before: list[str], name: str, pairs: list[tuple[str, str]], after: list[tuple[str, str]], host: str,
     others: list[tuple[str, list[tuple[str, str]]]], space: str, newline: str, tail: str, to: str,
 ) -> None:  # fmt: skip

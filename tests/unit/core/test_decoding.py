@@ -41,12 +41,12 @@ for _ in range(60):
 """
 
 
-def test_threads_that_meet_a_type_at_the_same_time_both_decode_it() -> None:
+def test_threads_that_use_a_type_at_the_same_time_both_decode_it() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nothing_else_has_msgspec_learn_a_type() -> None:
+def test_no_other_module_registers_types_with_msgspec() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in sorted((ROOT / "dba_console").rglob("*.py"))

@@ -16,7 +16,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_missing_directory_is_made_private_with_all_that_is_missing_above_it(tmp_path: Path) -> None:
+def test_a_missing_directory_is_created_private_with_its_missing_parents(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         made = private_dir(tmp_path / "state" / "dba-console")
@@ -25,28 +25,28 @@ def test_a_missing_directory_is_made_private_with_all_that_is_missing_above_it(t
     assert (mode(made), mode(made.parent)) == (0o700, 0o700)
 
 
-def test_a_directory_others_may_read_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_readable_by_others_is_used_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     assert private_dir(tmp_path) == tmp_path
     assert mode(tmp_path) == 0o755
 
 
 @pytest.mark.parametrize("shared", [0o777, 0o1777, 0o770])
-def test_a_directory_others_may_write_into_is_refused_and_left_alone(tmp_path: Path, shared: int) -> None:
+def test_a_directory_writable_by_others_is_refused_and_left_alone(tmp_path: Path, shared: int) -> None:
     tmp_path.chmod(shared)
     with pytest.raises(PermissionDenied, match="others may write"):
         private_dir(tmp_path)
     assert mode(tmp_path) == shared
 
 
-def test_a_link_somebody_may_have_laid_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_that_another_user_may_have_made_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
     with pytest.raises(ConfigError, match="not a directory"):
         private_dir(tmp_path / "link")
 
 
-def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="not a directory"):
         private_dir(tmp_path / "file")
@@ -63,7 +63,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
         private_dir(tmp_path)
 
 
-def test_a_link_laid_after_the_look_at_the_directory_is_not_trusted(tmp_path: Path) -> None:
+def test_a_link_made_after_the_check_of_the_directory_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "ours").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "ours")
     assert ownership_problem(tmp_path / "ours") is None

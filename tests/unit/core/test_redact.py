@@ -44,7 +44,7 @@ SECRET = "hunter2"
         "RESTIC_PASSWORD='a b hunter2' restic backup %p",
     ],
 )
-def test_a_password_in_any_dress_is_masked(text: str) -> None:
+def test_a_password_in_any_form_is_masked(text: str) -> None:
     shown = redact(text)
     assert SECRET not in shown
     assert "********" in shown
@@ -58,7 +58,7 @@ def test_a_password_in_any_dress_is_masked(text: str) -> None:
         "SCRAM-SHA-256$4096:c2FsdA==$c3RvcmVk:c2VydmVy",
     ],
 )
-def test_stored_verifiers_are_masked_wherever_they_stand(verifier: str) -> None:
+def test_stored_password_verifiers_are_masked_everywhere(verifier: str) -> None:
     assert verifier not in redact(f"update pg_authid set rolpassword = '{verifier}'")
     assert verifier not in redact(f"select '{verifier}'")
 
@@ -73,16 +73,16 @@ def test_stored_verifiers_are_masked_wherever_they_stand(verifier: str) -> None:
         "user=app dbname=app host=/run/postgresql",
     ],
 )
-def test_what_holds_no_secret_stays_as_it_is(text: str) -> None:
+def test_text_without_a_secret_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
 @given(st.text())
-def test_redacting_twice_changes_nothing_more(text: str) -> None:
+def test_redacting_twice_changes_nothing_further(text: str) -> None:
     once = redact(f"password={text}")
     assert redact(once) == once
 
 
-def test_comments_without_end_are_read_in_no_time() -> None:
+def test_endless_comments_are_read_quickly() -> None:
     text = "alter role app password" + "/* */" * 200 + "x"
     assert redact(text) == text

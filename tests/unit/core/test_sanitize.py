@@ -18,21 +18,21 @@ def every_sign() -> str:
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a\nb", "\x9b31m", "a\u202eb", "\u200b", "\ud800", "\U000e0041", "\x7f"])
-def test_what_drives_a_terminal_becomes_a_sign(text: str) -> None:
+def test_terminal_control_characters_become_visible_signs(text: str) -> None:
     assert clean(text).isprintable()
     assert clean(clean(text)) == clean(text)
 
 
-def test_no_sign_there_is_comes_through_that_is_not_printable(every_sign: str) -> None:
+def test_no_unprintable_character_passes(every_sign: str) -> None:
     assert clean(every_sign).isprintable()
 
 
-def test_every_blank_there_is_becomes_the_blank(every_sign: str) -> None:
+def test_every_unicode_space_becomes_a_plain_space(every_sign: str) -> None:
     blanks = [sign for sign in every_sign if unicodedata.category(sign) == "Zs"]
     assert clean("".join(blanks)) == " " * len(blanks)
 
 
-def test_variation_selectors_vanish() -> None:
+def test_variation_selectors_are_removed() -> None:
     assert clean("❤\ufe0f") == "❤"
 
 
@@ -41,7 +41,7 @@ def test_text_in_any_script_stays_readable() -> None:
 
 
 @pytest.mark.parametrize("sign", [*"\x1b\x7f\x9b\u200b\u2028\u202e\u2060\ufeff\U000e0041"])
-def test_json_says_the_same_and_has_no_sign_that_drives_a_terminal(sign: str) -> None:
+def test_json_has_the_same_text_without_terminal_control_characters(sign: str) -> None:
     encoded = escape_json(msgspec.json.encode({"name": f"a{sign}b漢é"}).decode())
     assert encoded.isprintable() and "漢é" in encoded
     assert json.loads(encoded) == {"name": f"a{sign}b漢é"}

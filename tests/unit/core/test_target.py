@@ -33,25 +33,25 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
         "postgresql://db1/app?password=a+b%2B%26c&options=-c%20geqo%3Doff",
     ],
 )
-def test_it_is_read_as_libpq_reads_it(text: str) -> None:
+def test_a_connection_string_is_parsed_as_libpq_does(text: str) -> None:
     theirs = {key: str(value) for key, value in conninfo_to_dict(text).items()}
     assert parse_conninfo(text) == theirs
 
 
 @given(user=TEXT, password=TEXT)
-def test_any_value_that_libpq_quotes_is_read_back(user: str, password: str) -> None:
+def test_any_value_quoted_for_libpq_is_read_back(user: str, password: str) -> None:
     found = parse_conninfo(make_conninfo(user=user, password=password))
     assert (found["user"], found["password"]) == (user, password)
 
 
 @pytest.mark.parametrize("text", ["password=x s3cret", "postgresql://u:s3cret@[::1/app:x:y"])
-def test_what_cannot_be_read_is_refused_without_repeating_it(text: str) -> None:
+def test_an_invalid_connection_string_is_refused_without_repeating_it(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_conninfo(text)
     assert "s3cret" not in str(refused.value)
 
 
-def test_spellings_of_one_place_have_one_key_and_other_places_another() -> None:
+def test_spellings_of_one_server_address_have_one_key_and_other_addresses_another() -> None:
     environ = {"PGHOST": "db1", "PGUSER": "anna"}
     same = ["dbname=app host=db1 user=anna", "postgresql://anna@db1:5432/app", "dbname=app"]
     assert len({make_target(text, environ=environ).key for text in same}) == 1
@@ -67,7 +67,7 @@ def test_spellings_of_one_place_have_one_key_and_other_places_another() -> None:
         "postgresql://[::1]/app",
     ],
 )  # fmt: skip
-def test_a_server_of_this_host_is_called_by_the_host_too_where_it_has_no_name(dsn: str) -> None:
+def test_an_unnamed_server_of_this_host_is_also_called_by_the_host_name(dsn: str) -> None:
     assert make_target(dsn, environ={}).name == f"app:5432@{os.uname().nodename}"
     assert make_target(dsn, name="shop", environ={}).name == "shop"
 
@@ -83,7 +83,7 @@ def test_a_password_is_neither_in_the_name_nor_in_the_key_nor_in_the_repr() -> N
     assert with_password.key == make_target("postgresql://anna@db1/app", environ={}).key
 
 
-def test_no_record_that_carries_a_connection_string_shows_it() -> None:
+def test_no_record_with_a_connection_string_shows_it() -> None:
     dsn = "host=db1 password=s3cret"
     config = Config(targets={"prod": TargetConfig(dsn=dsn)})
     request = LaunchRequest(name="prod", key="k", conninfo=dsn, host_panels=None, config=config)

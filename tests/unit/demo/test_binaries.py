@@ -16,35 +16,35 @@ def test_the_major_version_is_the_first_number(version: str, major: int) -> None
     assert Binaries(Path("/nowhere"), version).major == major
 
 
-def test_an_installation_that_lacks_a_program_says_which() -> None:
+def test_an_installation_without_a_program_names_it() -> None:
     with pytest.raises(Unsupported, match="no psql in /nowhere"):
         Binaries(Path("/nowhere"), "15").program("psql")
 
 
-def test_what_is_found_has_everything_a_practice_ground_runs() -> None:
+def test_the_installation_found_has_every_program_of_a_practice_ground() -> None:
     found = find_binaries()
     assert all(found.has(name) for name in ("postgres", "initdb", "psql", "pgbench"))
     assert found.major >= 14
 
 
-def test_a_directory_named_in_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_named_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBA_CONSOLE_PG_BINDIR", str(wheel()))
     assert find_binaries().directory == readable_copy(wheel())
 
 
-def test_where_nothing_is_found_the_hint_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_if_no_installation_is_found_the_hint_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DBA_CONSOLE_PG_BINDIR", str(tmp_path))
     with pytest.raises(Unsupported) as caught:
         find_binaries()
     assert "dba-console[demo]" in str(caught.value.hint)
 
 
-def test_a_version_nobody_has_is_refused_with_its_number() -> None:
+def test_an_unavailable_version_is_refused_with_its_number() -> None:
     with pytest.raises(Unsupported, match="version 99 or later"):
         find_binaries(at_least=99)
 
 
-def test_programs_below_a_closed_directory_are_not_reachable(tmp_path: Path) -> None:
+def test_programs_below_a_private_directory_are_not_reachable(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     (closed / "postgres").touch(mode=0o755)

@@ -20,7 +20,7 @@ def left_alone(guard: CleanupProcess) -> None:
     guard._process.wait(30)
 
 
-def test_a_guard_left_alone_removes_what_was_temporary(tmp_path: Path) -> None:
+def test_an_abandoned_cleanup_process_removes_temporary_files(tmp_path: Path) -> None:
     temporary, kept = tmp_path / "a b", tmp_path / "kept"
     temporary.mkdir()
     kept.mkdir()
@@ -29,21 +29,21 @@ def test_a_guard_left_alone_removes_what_was_temporary(tmp_path: Path) -> None:
     assert kept.exists()
 
 
-def test_a_released_guard_removes_nothing(tmp_path: Path) -> None:
+def test_a_released_cleanup_process_removes_nothing(tmp_path: Path) -> None:
     guard = CleanupProcess([tmp_path / "postmaster.pid"], [tmp_path])
     guard.release()
     guard.release()
     assert tmp_path.exists()
 
 
-def test_a_guard_spares_a_process_that_only_inherited_the_servers_number(tmp_path: Path) -> None:
+def test_a_cleanup_process_spares_a_process_that_reused_the_server_pid(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger:
         (tmp_path / "postmaster.pid").write_text(f"{stranger.pid}\n{tmp_path}\n")
         left_alone(CleanupProcess([tmp_path / "postmaster.pid"]))
         assert stranger.poll() is None
 
 
-def test_a_guard_ends_the_process_that_works_in_its_data_directory(tmp_path: Path) -> None:
+def test_a_cleanup_process_ends_the_process_in_its_data_directory(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=tmp_path) as server:
         (tmp_path / "postmaster.pid").write_text(f"{server.pid}\n{tmp_path}\n")
         server.send_signal(signal.SIGSTOP)
@@ -54,7 +54,7 @@ def test_a_guard_ends_the_process_that_works_in_its_data_directory(tmp_path: Pat
         guard._process.wait(30)
 
 
-def test_a_process_on_a_leash_ends_with_its_holder() -> None:
+def test_a_child_process_ends_with_its_parent() -> None:
     script = (
         "import sys; from dba_console.demo.child_processes import start_child;"
         "print(start_child(['cat'], stdin=-1).pid, flush=True); sys.stdin.read()"
@@ -69,7 +69,7 @@ def test_a_process_on_a_leash_ends_with_its_holder() -> None:
     wait_until(lambda: not os.path.exists(f"/proc/{pid}/exe"), what="the end of what was on the leash")
 
 
-def test_ending_a_process_that_heeds_nothing_kills_it() -> None:
+def test_a_process_that_ignores_signals_is_killed() -> None:
     deaf = start_child(
         ["sh", "-c", "trap '' TERM; echo deaf; while :; do read -r line || :; done"], output=subprocess.PIPE
     )

@@ -23,24 +23,24 @@ def event(after_s: float, rule: str, *chain: str, severity: str = "critical", ki
     return Event(wall_us=THERE + int(after_s * 1e6), kind=kind, text=f"finding raised: {rule}", details=details)
 
 
-def test_a_finding_in_time_is_told_with_its_second() -> None:
+def test_a_finding_in_time_is_reported_with_its_second() -> None:
     verdict = judge([event(1.5, "lock-queue")], Practice(), BEGUN, THERE)
     assert verdict.in_time
     assert verdict.after_s == 1.5
     assert "3.5 s after the incident began" in verdict.sentence()
 
 
-def test_a_finding_that_comes_late_is_called_late() -> None:
+def test_a_late_finding_is_reported_as_late() -> None:
     verdict = judge([event(5.5, "lock-queue")], Practice(), BEGUN, THERE)
     assert not verdict.in_time
     assert "later than 5 s" in verdict.sentence()
 
 
-def test_a_finding_while_the_cause_still_comes_about_is_in_time() -> None:
+def test_a_finding_while_the_cause_is_still_developing_is_in_time() -> None:
     assert judge([event(-1.0, "lock-queue")], Practice(), BEGUN, THERE).in_time
 
 
-def test_a_finding_joined_in_a_chain_counts_as_named() -> None:
+def test_a_finding_in_a_group_counts_as_named() -> None:
     verdict = judge(
         [event(1.0, "dump-blocks", "connections-filling", "lock-queue:17", "dump-blocks")], Practice(), BEGUN, THERE
     )
@@ -48,13 +48,13 @@ def test_a_finding_joined_in_a_chain_counts_as_named() -> None:
     assert verdict.others == ()
 
 
-def test_what_was_raised_before_the_incident_is_none_of_its_findings() -> None:
+def test_a_finding_raised_before_the_incident_is_not_one_of_its_findings() -> None:
     verdict = judge([event(-2.5, "lock-queue")], Practice(), BEGUN, THERE)
     assert verdict.detected is None
     assert verdict.sentence() == "lock-queue was not raised"
 
 
-def test_another_critical_finding_is_told_once() -> None:
+def test_another_critical_finding_is_reported_once() -> None:
     events = [
         event(1.0, "lock-queue"), event(2.0, "server-down"), event(3.0, "server-down", kind="finding.changed"),
         event(3.0, "horizon-held", severity="warning"),
@@ -63,7 +63,7 @@ def test_another_critical_finding_is_told_once() -> None:
     assert [other.wall_us for other in verdict.others] == [THERE + 2_000_000]
 
 
-def test_a_warning_that_turns_critical_counts_as_critical() -> None:
+def test_a_warning_that_becomes_critical_counts_as_critical() -> None:
     events = [
         event(1.0, "lock-queue"),
         event(1.0, "io-slow", severity="warning"),
@@ -72,12 +72,12 @@ def test_a_warning_that_turns_critical_counts_as_critical() -> None:
     assert len(judge(events, Practice(), BEGUN, THERE).others) == 1
 
 
-def test_a_critical_finding_that_turns_out_to_be_part_of_the_incident_is_none_of_the_others() -> None:
+def test_a_critical_finding_that_becomes_part_of_the_incident_is_not_another_one() -> None:
     events = [event(1.0, "dump-blocks"), event(2.0, "dump-blocks", "lock-queue", "dump-blocks", kind="finding.changed")]
     assert judge(events, Practice(), BEGUN, THERE).others == ()
 
 
-def test_a_critical_finding_that_is_joined_into_the_incidents_own_is_none_of_the_others() -> None:
+def test_a_critical_finding_grouped_into_that_of_the_incident_is_not_another_one() -> None:
     events = [
         event(1.0, "connections-filling"), event(2.0, "lock-queue", "connections-filling", "lock-queue"),
         event(2.0, "connections-filling", kind="finding.joined"),
@@ -85,18 +85,18 @@ def test_a_critical_finding_that_is_joined_into_the_incidents_own_is_none_of_the
     assert judge(events, Practice(), BEGUN, THERE).others == ()
 
 
-def test_a_sentence_is_told_without_the_word_that_it_was_raised() -> None:
+def test_a_sentence_is_printed_without_the_word_raised() -> None:
     assert finding_text(event(1.0, "lock-queue")) == "lock-queue"
 
 
-def test_what_became_part_of_another_finding_is_not_told_beside_it() -> None:
+def test_a_finding_that_became_part_of_another_is_not_printed_next_to_it() -> None:
     events = [
         event(1.0, "lock-blocker"), event(2.0, "lock-queue"), event(2.0, "lock-blocker", kind="finding.joined"),
     ]  # fmt: skip
     assert [one.details["id"] for one in judge(events, Practice(), BEGUN, THERE).findings] == ["lock-queue"]
 
 
-def test_a_findings_sentence_is_told_without_the_words_of_the_event() -> None:
+def test_the_sentence_of_a_finding_is_printed_without_the_event_text() -> None:
     row = FindingNow("lock-queue", "lock-queue", "critical", "", "20 sessions wait: a, b", {}, 1, 1, ["lock-queue"], [])
     kinds: tuple[Kind, ...] = ("raised", "changed")
     for kind in kinds:

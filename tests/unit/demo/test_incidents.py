@@ -23,7 +23,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
 
 
 @pytest.mark.parametrize("name", INCIDENTS)
-def test_every_incident_in_the_list_can_be_made(name: str) -> None:
+def test_every_incident_in_the_list_can_be_created(name: str) -> None:
     incident = find_incident(name)
     assert incident.name == name
     assert incident.title
@@ -31,26 +31,26 @@ def test_every_incident_in_the_list_can_be_made(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", INCIDENTS)
-def test_every_incident_is_documented_with_the_finding_it_leads_to(name: str) -> None:
+def test_every_incident_is_documented_with_its_finding(name: str) -> None:
     sections = {part.partition("\n")[0]: part for part in DOCUMENT.read_text().split("\n## ")}
     assert name in sections
     assert find_incident(name).finding in sections[name]
 
 
 @pytest.mark.parametrize("name", CLUSTER_INCIDENTS)
-def test_every_incident_of_a_cluster_is_documented_with_the_condition_it_fails(name: str) -> None:
+def test_every_cluster_incident_is_documented_with_the_condition_it_fails(name: str) -> None:
     incident = find_cluster_incident(name)
     assert incident.name == name
     (row,) = [line for line in DOCUMENT.read_text().splitlines() if line.startswith(f"| {name} |")]
     assert f"| `{incident.check}` |" in row
 
 
-def test_an_incident_of_one_server_is_refused_on_a_cluster() -> None:
+def test_a_single_server_incident_is_refused_on_a_cluster() -> None:
     with pytest.raises(UsageError, match="is for a single server"):
         find_cluster_incident("lock-queue")
 
 
-def test_an_unknown_incident_is_told_the_nearest_name_and_all_of_them() -> None:
+def test_an_unknown_incident_is_reported_with_the_nearest_name_and_all_names() -> None:
     with pytest.raises(UsageError) as raised:
         find_incident("lock-que")
     assert raised.value.hint is not None
@@ -68,7 +68,7 @@ def test_the_list_has_a_line_for_each_and_loads_none_of_them() -> None:
     assert "dba_console.demo.practice_ground" not in done.stdout.splitlines()[-1]
 
 
-def test_what_needs_root_is_not_begun_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incident_that_needs_root_is_not_started_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(PermissionDenied, match="needs root"):
         substitute_recording(NeedsRoot())

@@ -13,7 +13,7 @@ def _row(seq: int, base_seq: int = 1) -> SampleRow:
     return SampleRow(seq, base_seq, seq * 1_000_000, seq * 1_000_000, b"row")
 
 
-def test_a_block_whose_samples_are_written_is_not_behind() -> None:
+def test_a_block_whose_samples_are_written_is_not_pending() -> None:
     backlog = Backlog()
     for seq in range(1, 60):
         backlog.put_sample(_row(seq))
@@ -41,7 +41,7 @@ def test_the_oldest_block_is_dropped_and_is_a_gap(monkeypatch: pytest.MonkeyPatc
     assert backlog.dropped == 2
 
 
-def test_events_beyond_what_is_kept_are_counted() -> None:
+def test_events_beyond_the_limit_are_counted() -> None:
     backlog = Backlog()
     for number in range(EVENTS + 3):
         backlog.put_event(Event(wall_us=number, kind="note", text="x"))

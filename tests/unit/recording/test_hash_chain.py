@@ -9,7 +9,7 @@ from dba_console.recording.hash_chain import ChainError, ChainHead
 HEAD = ChainHead.of("a").after_all([b"1", b"2"])
 
 
-def test_the_next_record_fits() -> None:
+def test_the_next_record_is_accepted() -> None:
     after = HEAD.after(b"3")
     assert after.seq == 3
     assert HEAD.check(b"3", 3, after.hash, "event", "note") == after

@@ -28,7 +28,7 @@ def in_utc(monkeypatch: pytest.MonkeyPatch) -> object:
     time.tzset()
 
 
-def test_hostile_text_becomes_one_line_that_drives_nothing() -> None:
+def test_hostile_text_becomes_one_line_without_control_characters() -> None:
     line = one_line(HOSTILE)
     assert line.isprintable()
     assert "forged" in line
@@ -42,7 +42,7 @@ def test_no_text_makes_more_than_one_line_of_the_log(text: str) -> None:
     assert len(line.splitlines()) == 1
 
 
-def test_a_line_of_the_log_is_as_syslog_writes_it(in_utc: object) -> None:
+def test_a_log_line_has_the_syslog_format(in_utc: object) -> None:
     assert log_line(1_795_186_387_000_000, "db2", "DBACONSOLE", "text") == "Nov 20 14:53:07 db2 DBACONSOLE: text\n"
     early = log_line(1_793_545_387_000_000, "db2", "PGRESTORE", "x")
     assert early.startswith("Nov  1 ")
@@ -54,11 +54,11 @@ def test_no_secret_gets_into_an_event() -> None:
     assert "s3cret" not in str(event.details)
 
 
-def test_details_that_cannot_be_written_are_named_not_raised() -> None:
+def test_details_that_cannot_be_written_are_named_and_raise_nothing() -> None:
     assert tidy(_event(details={"what": object()})).details == {"unreadable": "dict"}
 
 
-def test_every_event_is_chained_to_all_before_it() -> None:
+def test_every_event_is_chained_to_all_previous_ones() -> None:
     events = [tidy(_event(f"number {n}", details={"n": n})) for n in range(4)]
     rows = link(events, ChainHead.of("1a2b3c4d"))
     assert [row.seq for row in rows] == [1, 2, 3, 4]
@@ -74,7 +74,7 @@ def test_linking_in_two_batches_gives_the_same_chain() -> None:
     assert first + link(events[2:], ChainHead(first[-1].seq, first[-1].hash)) == whole
 
 
-def test_an_event_comes_back_from_its_row() -> None:
+def test_an_event_is_restored_from_its_row() -> None:
     event = tidy(_event(who="ada", occurred_us=5, severity="warning", details={"a": [1, {"b": None}]}))
     row = link([event], ChainHead(6, ChainHead.of("x").hash))[0]
     back = event_of(row)

@@ -48,5 +48,5 @@ def test_a_crashed_session_is_continued_by_the_next_one_of_its_target(tmp_path: 
     assert continued_by(tmp_path / "a", "key1") is None
 
 
-def test_where_there_are_no_sessions_the_list_is_empty(tmp_path: Path) -> None:
+def test_without_sessions_the_list_is_empty(tmp_path: Path) -> None:
     assert list_sessions(tmp_path / "nothing") == []

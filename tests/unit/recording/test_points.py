@@ -17,7 +17,7 @@ points = st.lists(st.dictionaries(names, numbers, max_size=3), max_size=20)
 
 
 @given(points)
-def test_a_chart_value_comes_back_to_one_part_in_thirty_thousand(given_points: list[dict[str, float]]) -> None:
+def test_a_chart_value_is_restored_to_one_part_in_thirty_thousand(given_points: list[dict[str, float]]) -> None:
     walls = [1_795_000_000_000_000 + index * 1_000_003 for index in range(len(given_points))]
     back = unpack_points(pack_points(1, walls, given_points))
     assert [wall for wall, _ in back] == walls
@@ -28,12 +28,12 @@ def test_a_chart_value_comes_back_to_one_part_in_thirty_thousand(given_points: l
         )
 
 
-def test_whole_numbers_come_back_exactly() -> None:
+def test_whole_numbers_are_restored_exactly() -> None:
     sizes = [{"used_bytes": float(1 << 50) + tick} for tick in range(5)]
     assert [point for _, point in unpack_points(pack_points(1, range(5), sizes))] == sizes
 
 
-def test_what_was_not_known_is_missing_and_not_zero() -> None:
+def test_an_unknown_value_is_missing_and_not_zero() -> None:
     back = unpack_points(pack_points(1, [1, 2, 3], [{"a": 1.5}, {}, {"a": math.nan}]))
     assert [point for _, point in back] == [{"a": 1.5}, {}, {}]
 

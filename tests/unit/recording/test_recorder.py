@@ -32,7 +32,7 @@ def _kinds(directory: Path) -> list[str]:
     return kinds
 
 
-def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_the_session_files(tmp_path: Path) -> None:
     made = recorder(tmp_path / "sessions")
     put(made, ticks(3))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made.directory.iterdir()}
@@ -47,7 +47,7 @@ def test_the_directory_is_named_by_start_host_and_id(tmp_path: Path) -> None:
     assert session_directory(tmp_path, about).name == f"20261120T145729Z-db2-{about.id}"
 
 
-def test_every_sample_is_on_the_disk_before_its_block_is_full(tmp_path: Path) -> None:
+def test_every_sample_is_on_disk_before_its_block_is_full(tmp_path: Path) -> None:
     made = recorder(tmp_path, block=100)
     put(made, ticks(7))
     reading = Recording.open(made.directory)
@@ -56,7 +56,7 @@ def test_every_sample_is_on_the_disk_before_its_block_is_full(tmp_path: Path) ->
     made.close("done")
 
 
-def test_two_recorders_never_write_one_session(tmp_path: Path) -> None:
+def test_two_recorders_never_write_to_one_session(tmp_path: Path) -> None:
     about = meta()
     made = recorder(tmp_path, about)
     with pytest.raises(SessionError, match="another process writes"):
@@ -64,7 +64,7 @@ def test_two_recorders_never_write_one_session(tmp_path: Path) -> None:
     made.close("done")
 
 
-def test_a_place_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
+def test_an_unusable_directory_is_reported_at_once(tmp_path: Path) -> None:
     about = meta()
     (session_directory(tmp_path, about) / "session.db").mkdir(parents=True)
     with pytest.raises(SessionError) as raised:
@@ -83,7 +83,7 @@ def test_marks_are_numbered_chained_and_in_the_log(tmp_path: Path) -> None:
     assert _kinds(made.directory) == ["session.start", "mark", "mark", "session.end"]
 
 
-def test_the_database_is_read_by_sqlite_alone(tmp_path: Path) -> None:
+def test_the_database_can_be_read_with_sqlite_alone(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     made.put_event(Event(wall_us=1_795_186_649_123_000, kind="finding.raised", text="cache falls", tag="FINDING"))
     made.put_event(Event(wall_us=1, kind="step.start", text="begins", tag="PROMOTE"))
@@ -98,14 +98,14 @@ def test_the_database_is_read_by_sqlite_alone(tmp_path: Path) -> None:
     assert ("FINDING", "cache falls") in lines
 
 
-def test_a_closed_session_has_no_log_of_sqlite(tmp_path: Path) -> None:
+def test_a_closed_session_has_no_sqlite_wal(tmp_path: Path) -> None:
     directory = record(tmp_path, ticks(25))
     assert sorted(path.name for path in directory.iterdir()) == [
         "session.db", "session.lock", "session.log", "session.samples",
     ]  # fmt: skip
 
 
-def test_ticks_that_never_came_are_a_gap_with_its_reason(tmp_path: Path) -> None:
+def test_missed_ticks_are_a_gap_with_its_reason(tmp_path: Path) -> None:
     samples = ticks(20)
     directory = record(tmp_path, samples[:5] + samples[12:])
     recording = Recording.open(directory)
@@ -115,7 +115,9 @@ def test_ticks_that_never_came_are_a_gap_with_its_reason(tmp_path: Path) -> None
     assert "gap" in _kinds(directory)
 
 
-def test_a_stalled_disk_costs_the_caller_nothing_and_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_disk_does_not_delay_the_caller_and_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stalled, let_go = threading.Event(), threading.Event()
     write = Store.write
 
@@ -154,9 +156,7 @@ def _until_taken(made: recorder_room.Recorder) -> None:
         assert made._awake.wait_for(lambda: not made._samples, 10)
 
 
-def test_a_queue_that_is_full_gives_up_the_oldest_and_counts_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_queue_drops_the_oldest_and_counts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_room, "QUEUE", 5)
     busy, let_go = threading.Event(), threading.Event()
 
@@ -183,7 +183,7 @@ def test_a_queue_that_is_full_gives_up_the_oldest_and_counts_them(
     recording.close()
 
 
-def test_a_point_that_cannot_be_made_does_not_cost_the_sample(tmp_path: Path) -> None:
+def test_a_point_that_cannot_be_computed_does_not_lose_the_sample(tmp_path: Path) -> None:
     def broken(picture: object) -> dict[str, float]:
         raise ZeroDivisionError
 
@@ -196,7 +196,7 @@ def test_a_point_that_cannot_be_made_does_not_cost_the_sample(tmp_path: Path) ->
     recording.close()
 
 
-def test_events_of_its_own_are_announced(tmp_path: Path) -> None:
+def test_events_of_the_recorder_are_announced(tmp_path: Path) -> None:
     heard: list[str] = []
     about = meta()
     made = recorder_room.Recorder(
@@ -206,7 +206,7 @@ def test_events_of_its_own_are_announced(tmp_path: Path) -> None:
     assert heard == ["session.start", "session.end"]
 
 
-def test_closing_twice_is_harmless(tmp_path: Path) -> None:
+def test_closing_twice_has_no_effect(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     assert made.close("done")
     assert made.close("again")

@@ -25,7 +25,7 @@ from tests.unit.recording.recordings import (
 )
 
 
-def test_every_picture_is_the_one_a_console_saw_live(tmp_path: Path) -> None:
+def test_every_frame_is_the_one_a_console_showed_live(tmp_path: Path) -> None:
     samples = ticks(95)
     recording = Recording.open(record(tmp_path, samples))
     for sample, live in zip(samples, live_pictures(samples), strict=True):
@@ -66,7 +66,7 @@ def test_steps_visit_every_sample_once_in_both_directions(tmp_path: Path) -> Non
     recording.close()
 
 
-def test_a_session_being_written_shows_what_was_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_being_written_shows_the_committed_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_room, "default_point_of", lambda: little_point)
     samples = ticks(36)
     made = recorder(tmp_path)
@@ -86,7 +86,7 @@ def test_a_session_being_written_shows_what_was_committed(tmp_path: Path, monkey
     made.close("done")
 
 
-def test_chart_values_of_a_span_include_both_ends(tmp_path: Path) -> None:
+def test_chart_values_of_a_range_include_both_ends(tmp_path: Path) -> None:
     samples = ticks(40)
     recording = Recording.open(record(tmp_path, samples))
     points = recording.points(samples[8].wall_us, samples[31].wall_us)
@@ -95,7 +95,7 @@ def test_chart_values_of_a_span_include_both_ends(tmp_path: Path) -> None:
     recording.close()
 
 
-def test_the_clock_set_back_in_a_session_hides_nothing(tmp_path: Path) -> None:
+def test_a_clock_set_back_during_a_session_hides_nothing(tmp_path: Path) -> None:
     samples = ticks(40)
     moved = samples[:25] + [replace(sample, wall_us=sample.wall_us - 3_600_000_000) for sample in samples[25:]]
     recording = Recording.open(record(tmp_path, moved))
@@ -111,7 +111,7 @@ def test_the_clock_set_back_in_a_session_hides_nothing(tmp_path: Path) -> None:
     recording.close()
 
 
-def test_the_last_events_before_a_time_come_in_order(tmp_path: Path) -> None:
+def test_the_last_events_before_a_time_are_in_order(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     from dba_console.watch.samples.event import Event
 
@@ -134,7 +134,7 @@ def test_a_session_without_a_sample_opens(tmp_path: Path) -> None:
     recording.close()
 
 
-def test_what_is_no_recording_is_told_from_one(tmp_path: Path) -> None:
+def test_an_invalid_recording_is_distinguished(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match=r"session\.db is missing"):
         Recording.open(tmp_path)
     (tmp_path / "session.db").write_bytes(b"")
@@ -151,7 +151,7 @@ def test_what_is_no_recording_is_told_from_one(tmp_path: Path) -> None:
         Recording.open(tmp_path)
 
 
-def test_a_newer_format_says_what_would_read_it(tmp_path: Path) -> None:
+def test_a_newer_format_names_the_version_that_reads_it(tmp_path: Path) -> None:
     directory = record(tmp_path, ticks(3))
     connection = sqlite3.connect(directory / "session.db")
     connection.execute("PRAGMA user_version = 99")
@@ -161,7 +161,7 @@ def test_a_newer_format_says_what_would_read_it(tmp_path: Path) -> None:
     assert raised.value.hint
 
 
-def test_a_session_left_by_a_crash_is_whole_and_called_crashed(tmp_path: Path) -> None:
+def test_a_session_left_by_a_crash_is_complete_and_marked_crashed(tmp_path: Path) -> None:
     made = recorder(tmp_path / "a")
     put(made, ticks(17))
     left = tmp_path / "left" / made.directory.name
@@ -186,14 +186,14 @@ def test_a_session_closed_while_it_is_read_stays_readable(tmp_path: Path) -> Non
     again.close()
 
 
-def test_the_meta_of_a_session_is_kept(tmp_path: Path) -> None:
+def test_the_metadata_of_a_session_is_stored(tmp_path: Path) -> None:
     about = meta(run="run1", continues="aaaaaaaa")
     recording = Recording.open(record(tmp_path, ticks(1), about))
     assert recording.meta == about
     recording.close()
 
 
-def test_decoded_blocks_are_kept_within_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoded_blocks_stay_within_their_byte_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "CACHE_BYTES", 1)
     samples = ticks(95)
     recording = Recording.open(record(tmp_path, samples))

@@ -30,7 +30,7 @@ def sessions(tmp_path: Path) -> Path:
         ("20261120T100000Z-db2-1a99ffff", "1a99ffff"),
     ],
 )
-def test_a_word_means_the_one_session_it_begins(sessions: Path, name: str, id: str) -> None:
+def test_a_prefix_means_the_one_session_it_matches(sessions: Path, name: str, id: str) -> None:
     assert resolve(name, sessions).name.endswith(id)
 
 
@@ -40,7 +40,7 @@ def test_a_path_means_itself(sessions: Path) -> None:
     assert resolve(str(directory / "session.db"), Path("/nowhere")) == directory
 
 
-def test_an_ambiguous_word_names_every_session_it_could_mean(sessions: Path) -> None:
+def test_an_ambiguous_prefix_names_every_matching_session(sessions: Path) -> None:
     with pytest.raises(SessionError) as raised:
         resolve("1a", sessions)
     assert "1a2b3c4d" in raised.value.message
@@ -48,12 +48,12 @@ def test_an_ambiguous_word_names_every_session_it_could_mean(sessions: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["", "zz", "./nothing", "notes", "..", "last"])
-def test_a_word_that_means_nothing_is_said_to(tmp_path: Path, name: str) -> None:
+def test_a_prefix_without_a_match_is_reported(tmp_path: Path, name: str) -> None:
     with pytest.raises(SessionError):
         resolve(name, tmp_path)
 
 
-def test_a_directory_that_may_not_be_read_is_not_called_empty(tmp_path: Path) -> None:
+def test_an_unreadable_directory_is_not_reported_as_empty(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o000)
     was = os.geteuid()

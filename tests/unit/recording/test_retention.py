@@ -30,19 +30,19 @@ def _prune(sessions: Path, *, keep_s: float | None = None, max_bytes: int | None
     return {candidate.path.name for candidate in done.removed}
 
 
-def test_sessions_older_than_the_age_to_keep_go(tmp_path: Path) -> None:
+def test_sessions_older_than_the_maximum_age_are_removed(tmp_path: Path) -> None:
     old, young = _session(tmp_path, days_ago=31), _session(tmp_path, days_ago=29)
     assert _prune(tmp_path, keep_s=30 * DAY) == {old.name}
     assert not old.exists()
     assert young.exists()
 
 
-def test_without_bounds_nothing_goes(tmp_path: Path) -> None:
+def test_without_limits_nothing_is_removed(tmp_path: Path) -> None:
     _session(tmp_path, days_ago=3000)
     assert _prune(tmp_path) == set()
 
 
-def test_of_too_many_bytes_the_oldest_go(tmp_path: Path) -> None:
+def test_above_the_size_limit_the_oldest_are_removed(tmp_path: Path) -> None:
     abouts = [meta(), meta(), meta()]
     made = []
     for number, about in enumerate(abouts):
@@ -76,7 +76,7 @@ def test_a_session_being_written_is_never_removed(tmp_path: Path) -> None:
     made.close("done")
 
 
-def test_what_is_not_ours_by_name_or_content_stays(tmp_path: Path) -> None:
+def test_files_not_ours_by_name_or_content_stay(tmp_path: Path) -> None:
     with_a_note = _session(tmp_path, days_ago=3000)
     (with_a_note / "postmortem.md").write_text("do not lose this")
     renamed = _session(tmp_path, days_ago=3000).rename(tmp_path / "the-big-incident")
@@ -89,7 +89,7 @@ def test_what_is_not_ours_by_name_or_content_stays(tmp_path: Path) -> None:
     assert all(path.exists() for path in (with_a_note, renamed, foreign, elsewhere))
 
 
-def test_files_of_steps_go_with_their_session(tmp_path: Path) -> None:
+def test_files_of_steps_are_removed_with_their_session(tmp_path: Path) -> None:
     old = _session(tmp_path, days_ago=31)
     (old / "out").mkdir()
     (old / "out" / "pg_restore.1.log").write_text("x")

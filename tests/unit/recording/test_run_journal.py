@@ -38,7 +38,7 @@ def _rewrite(directory: Path, lines: list[bytes]) -> None:
     (directory / "journal.jsonl").write_bytes(b"".join(lines))
 
 
-def test_what_was_appended_is_read_again_in_order(tmp_path: Path) -> None:
+def test_appended_records_are_read_back_in_order(tmp_path: Path) -> None:
     papers = read_run(_ended(tmp_path))
     assert [record.kind for record in papers.records] == [
         "journal.began", "step.started", "block.intent", "block.result", "run.ended",
@@ -50,7 +50,7 @@ def test_what_was_appended_is_read_again_in_order(tmp_path: Path) -> None:
     assert all(record.wall_us and record.mono_us for record in papers.records)
 
 
-def test_a_row_keeps_its_columns_in_their_order(tmp_path: Path) -> None:
+def test_a_row_keeps_the_order_of_its_columns(tmp_path: Path) -> None:
     row = {"part": "holds", "pid": 4711, "application_name": "pg_dump"}
     journal = begun(tmp_path)
     journal.append(JournalRecord(kind="block.seen", text="1 row", fields={"rows": [row]}))
@@ -60,7 +60,7 @@ def test_a_row_keeps_its_columns_in_their_order(tmp_path: Path) -> None:
     assert verify_run(journal.directory).ok
 
 
-def test_the_run_and_its_papers_are_its_owners_alone(tmp_path: Path) -> None:
+def test_a_stored_run_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     journal = begun(tmp_path)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in journal.directory.iterdir()}
     assert modes == {
@@ -72,7 +72,7 @@ def test_the_run_and_its_papers_are_its_owners_alone(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_finished_run_gives_its_reserve_back(tmp_path: Path) -> None:
+def test_a_finished_run_releases_its_reserve(tmp_path: Path) -> None:
     assert not (_ended(tmp_path) / "reserve").exists()
 
 
@@ -86,7 +86,7 @@ def test_one_agent_at_a_time_has_a_run_open(tmp_path: Path) -> None:
     assert not is_open(journal.directory)
 
 
-def test_a_run_that_was_left_goes_on_in_the_same_chain(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_the_same_chain(tmp_path: Path) -> None:
     journal = begun(tmp_path)
     journal.append(INTENT)
     journal.close()
@@ -100,7 +100,7 @@ def test_a_run_that_was_left_goes_on_in_the_same_chain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])
-def test_a_line_cut_short_is_told_and_never_appended_to(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_line_is_reported_and_never_appended_to(tmp_path: Path, cut: int) -> None:
     journal = begun(tmp_path)
     journal.append(said(1))
     journal.append(INTENT)
@@ -123,7 +123,7 @@ def test_a_line_cut_short_is_told_and_never_appended_to(tmp_path: Path, cut: int
     assert verify_run(journal.directory).ok
 
 
-def test_any_cut_of_the_end_leaves_the_records_before_it(tmp_path: Path) -> None:
+def test_any_truncation_leaves_the_records_before_it(tmp_path: Path) -> None:
     directory = _ended(tmp_path)
     lines = _lines(directory)
     whole = b"".join(lines)
@@ -146,7 +146,7 @@ def test_any_cut_of_the_end_leaves_the_records_before_it(tmp_path: Path) -> None
     ],
     ids=["changed", "removed", "repeated", "put in", "swapped"],
 )
-def test_the_first_bad_record_is_named(
+def test_the_first_damaged_record_is_named(
     tmp_path: Path, damage: Callable[[list[bytes]], list[bytes]], named: str
 ) -> None:
     directory = _ended(tmp_path)
@@ -156,7 +156,7 @@ def test_the_first_bad_record_is_named(
     assert named in (found.first_bad or "")
 
 
-def test_another_document_or_plan_than_the_one_begun_with_is_damage(tmp_path: Path) -> None:
+def test_another_document_or_plan_than_that_of_the_start_is_damage(tmp_path: Path) -> None:
     directory = _ended(tmp_path)
     (directory / "plan.json").write_text("{}")
     assert "plan.json is not the plan" in (verify_run(directory).first_bad or "")
@@ -164,7 +164,7 @@ def test_another_document_or_plan_than_the_one_begun_with_is_damage(tmp_path: Pa
     assert "runbook.md is not the document" in (verify_run(directory).first_bad or "")
 
 
-def test_a_damaged_or_ended_run_does_not_go_on(tmp_path: Path) -> None:
+def test_a_damaged_or_ended_run_does_not_continue(tmp_path: Path) -> None:
     directory = _ended(tmp_path)
     with pytest.raises(SessionError, match="has ended: done"):
         RunJournal.reopen(read_run(directory))
@@ -174,7 +174,7 @@ def test_a_damaged_or_ended_run_does_not_go_on(tmp_path: Path) -> None:
         RunJournal.reopen(read_run(directory))
 
 
-def test_a_journal_cut_at_the_end_does_not_fit_what_the_session_knows(tmp_path: Path) -> None:
+def test_a_truncated_journal_does_not_match_its_session(tmp_path: Path) -> None:
     directory = _ended(tmp_path)
     told = {seq: json.loads(raw)["hash"] for seq, raw in enumerate(_lines(directory), start=1)}
     assert verify_run(directory, told).ok
@@ -183,7 +183,7 @@ def test_a_journal_cut_at_the_end_does_not_fit_what_the_session_knows(tmp_path: 
     assert verify_run(directory, told).first_bad == "record 4: missing; the session has 5"
 
 
-def test_a_journal_made_anew_does_not_fit_what_the_session_knows(tmp_path: Path) -> None:
+def test_a_recreated_journal_does_not_match_its_session(tmp_path: Path) -> None:
     directory = _ended(tmp_path / "one")
     told = {seq: json.loads(raw)["hash"] for seq, raw in enumerate(_lines(directory), start=1)}
     forged = begun(tmp_path / "other")
@@ -210,7 +210,7 @@ def test_no_form_of_a_secret_gets_into_the_journal(tmp_path: Path) -> None:
     assert read_run(journal.directory).records[1] == written
 
 
-def test_what_json_cannot_say_is_written_as_text(tmp_path: Path) -> None:
+def test_values_json_cannot_represent_are_written_as_text(tmp_path: Path) -> None:
     journal = begun(tmp_path)
     written = journal.append(
         JournalRecord(kind="block.seen", text="saw", fields={"a": {1, 2}, "path": Path("/x"), "3": None})
@@ -231,14 +231,14 @@ def test_a_record_becomes_an_event_bound_to_its_line(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_run_is_not_begun_where_another_is(tmp_path: Path) -> None:
+def test_a_run_is_not_started_in_the_directory_of_another(tmp_path: Path) -> None:
     journal = begun(tmp_path)
     with pytest.raises(SessionError, match="already"):
         begun(tmp_path)
     journal.close()
 
 
-def test_nothing_but_a_run_is_read(tmp_path: Path) -> None:
+def test_only_a_run_is_read(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="not the name of a run"):
         read_run(tmp_path)
     with pytest.raises(SessionError, match="no run"):
@@ -256,7 +256,7 @@ def test_a_link_in_place_of_a_journal_is_not_followed(tmp_path: Path) -> None:
         read_run(directory)
 
 
-def test_a_run_that_could_not_be_gone_on_with_is_held_by_nobody(tmp_path: Path) -> None:
+def test_a_run_that_could_not_be_resumed_releases_its_lock(tmp_path: Path) -> None:
     journal = begun(tmp_path)
     journal.append(INTENT)
     journal.close()

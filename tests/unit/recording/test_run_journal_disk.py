@@ -60,7 +60,7 @@ def _fill_journal(journal: RunJournal) -> int:
         return taken
 
 
-def test_a_full_disk_takes_no_intent_but_the_end_of_the_run(small: Path, run: str) -> None:
+def test_a_full_disk_accepts_no_intent_except_the_end_of_the_run(small: Path, run: str) -> None:
     journal = begun(small, run=run)
     journal.append(said(1))
     fill(small)
@@ -79,7 +79,7 @@ def test_a_full_disk_takes_no_intent_but_the_end_of_the_run(small: Path, run: st
     assert verify_run(journal.directory).ok
 
 
-def test_when_there_is_room_again_the_run_acts_again(small: Path, run: str) -> None:
+def test_with_space_again_the_run_makes_changes_again(small: Path, run: str) -> None:
     journal = begun(small, run=run)
     filler = fill(small)
     _fill_journal(journal)
@@ -92,13 +92,13 @@ def test_when_there_is_room_again_the_run_acts_again(small: Path, run: str) -> N
     assert verify_run(journal.directory).ok
 
 
-def test_no_run_is_begun_on_a_full_disk(small: Path, run: str) -> None:
+def test_no_run_is_started_on_a_full_disk(small: Path, run: str) -> None:
     fill(small)
     with pytest.raises(JournalFull, match="no space left"):
         begun(small, run=run)
 
 
-def test_a_full_disk_lets_the_journal_go_on_in_memory(small: Path, run: str) -> None:
+def test_on_a_full_disk_the_journal_continues_in_memory(small: Path, run: str) -> None:
     journal = begun(small, run=run)
     filler = fill(small)
     _fill_journal(journal)
@@ -115,7 +115,7 @@ def test_a_full_disk_lets_the_journal_go_on_in_memory(small: Path, run: str) -> 
     assert not memory_directory(run, os.geteuid()).exists()
 
 
-def test_a_stalled_disk_is_told_and_the_intent_counts_as_not_written(ext4: Path, run: str) -> None:
+def test_a_stalled_disk_is_reported_and_the_intent_counts_as_not_written(ext4: Path, run: str) -> None:
     journal = begun(ext4, run=run)
     journal._deadline_us = int(IMPATIENT_S * 1e6)
     with frozen(ext4):
@@ -133,7 +133,7 @@ def test_a_stalled_disk_is_told_and_the_intent_counts_as_not_written(ext4: Path,
     assert journal.trouble == ""
 
 
-def test_what_was_not_said_again_is_in_its_place_all_the_same(ext4: Path, run: str) -> None:
+def test_a_stalled_record_is_in_its_place_without_a_repetition(ext4: Path, run: str) -> None:
     journal = begun(ext4, run=run)
     journal._deadline_us = int(IMPATIENT_S * 1e6)
     with frozen(ext4), pytest.raises(JournalStalled):
@@ -146,7 +146,7 @@ def test_what_was_not_said_again_is_in_its_place_all_the_same(ext4: Path, run: s
     assert verify_run(journal.directory).ok
 
 
-def test_a_journal_in_memory_comes_home_when_the_disk_takes_it_again(ext4: Path, run: str) -> None:
+def test_a_journal_in_memory_returns_to_disk_when_that_works_again(ext4: Path, run: str) -> None:
     clock = HeldClock()
     journal = begun(ext4, run=run, clock=clock)
     journal.append(said(1))
@@ -176,7 +176,7 @@ def test_a_journal_in_memory_comes_home_when_the_disk_takes_it_again(ext4: Path,
     assert not memory_directory(run, os.geteuid()).exists()
 
 
-def test_a_disk_that_stalls_as_a_run_is_gone_on_with_keeps_nobody_from_it_later(ext4: Path, run: str) -> None:
+def test_a_disk_stall_during_a_resume_does_not_prevent_a_later_resume(ext4: Path, run: str) -> None:
     journal = begun(ext4, run=run)
     journal.append(INTENT)
     journal.close()
@@ -190,7 +190,7 @@ def test_a_disk_that_stalls_as_a_run_is_gone_on_with_keeps_nobody_from_it_later(
     RunJournal.reopen(papers, deadline_s=PATIENT_S).close()
 
 
-def test_what_was_written_in_memory_counts_while_the_way_home_hangs(ext4: Path, run: str) -> None:
+def test_records_in_memory_count_while_the_return_to_disk_hangs(ext4: Path, run: str) -> None:
     """The disk took the word that the journal is home, but too late to be believed; the run went on in memory."""
     clock = HeldClock()
     journal = begun(ext4, run=run, clock=clock)
@@ -206,7 +206,7 @@ def test_what_was_written_in_memory_counts_while_the_way_home_hangs(ext4: Path, 
     journal.close()
 
 
-def test_a_run_left_in_memory_is_found_and_goes_on(ext4: Path, run: str) -> None:
+def test_a_run_left_in_memory_is_found_and_continues(ext4: Path, run: str) -> None:
     session = ext4 / "20260101T000000Z-db2-1a2b3c4d"
     session.mkdir()
     journal = begun(session, run=run)

@@ -41,7 +41,7 @@ def _session(sessions: Path, *records: JournalRecord, run: str = RUN, about: Ses
     return made.directory
 
 
-def test_runs_are_listed_with_how_they_ended(tmp_path: Path) -> None:
+def test_runs_are_listed_with_their_outcome(tmp_path: Path) -> None:
     _session(tmp_path, INTENT, RESULT, ENDED)
     _session(tmp_path, INTENT, run=OTHER)
     rows = list_runs(tmp_path)
@@ -50,7 +50,7 @@ def test_runs_are_listed_with_how_they_ended(tmp_path: Path) -> None:
     assert rows[0].about is not None and rows[0].about.target == "appdb"
 
 
-def test_only_what_came_to_no_end_is_offered_to_its_own_target(tmp_path: Path) -> None:
+def test_only_unfinished_runs_are_offered_to_their_own_target(tmp_path: Path) -> None:
     _session(tmp_path, ENDED)
     _session(tmp_path, INTENT, run=OTHER)
     assert [papers.about.run for papers in unfinished_runs(tmp_path, "key1")] == [OTHER]
@@ -66,12 +66,12 @@ def test_a_run_that_is_open_is_not_offered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [RUN, "20261120T14", "1a2b"])
-def test_a_word_means_the_one_run_it_begins_or_ends(tmp_path: Path, name: str) -> None:
+def test_a_prefix_or_suffix_means_the_one_run_it_matches(tmp_path: Path, name: str) -> None:
     directory = _session(tmp_path, ENDED)
     assert resolve_run(name, tmp_path) == run_directory(directory, RUN)
 
 
-def test_last_is_the_newest_run_and_a_path_is_itself(tmp_path: Path) -> None:
+def test_last_is_the_newest_run_and_a_path_is_that_run(tmp_path: Path) -> None:
     _session(tmp_path, ENDED)
     newest = run_directory(_session(tmp_path, ENDED, run=OTHER), OTHER)
     assert resolve_run("last", tmp_path) == newest
@@ -90,21 +90,21 @@ def test_of_two_runs_of_one_second_the_later_one_is_last(tmp_path: Path) -> None
     ("name", "said"),
     [("2026112", "matches 2 runs"), ("nope", "unknown run 'nope'"), ("", "no run named"), ("/tmp", "no run")],
 )
-def test_a_word_that_means_none_or_several_is_said_to(tmp_path: Path, name: str, said: str) -> None:
+def test_a_run_name_with_no_or_several_matches_is_reported(tmp_path: Path, name: str, said: str) -> None:
     _session(tmp_path, ENDED)
     _session(tmp_path, ENDED, run=OTHER)
     with pytest.raises(SessionError, match=said):
         resolve_run(name, tmp_path)
 
 
-def test_a_session_is_checked_with_its_runs(tmp_path: Path) -> None:
+def test_a_session_is_verified_with_its_runs(tmp_path: Path) -> None:
     directory = _session(tmp_path, INTENT, RESULT, ENDED)
     found = verify(directory)
     assert (found.ok, [(run.run, run.ok, run.records) for run in found.runs]) == (True, [(RUN, True, 4)])
     assert f"run {RUN}: verified, 4 records" in verify_lines("s", found)
 
 
-def test_a_run_cut_at_its_end_does_not_fit_its_session(tmp_path: Path) -> None:
+def test_a_truncated_run_does_not_match_its_session(tmp_path: Path) -> None:
     directory = _session(tmp_path, INTENT, RESULT, ENDED)
     journal = run_directory(directory, RUN) / "journal.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:2]))
@@ -118,7 +118,7 @@ def _cut(directory: Path, records: int) -> Path:
     return journal.parent
 
 
-def test_a_run_is_not_gone_on_with_whose_session_knows_more_of_it(tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_if_its_session_has_more_records(tmp_path: Path) -> None:
     there = _cut(_session(tmp_path, INTENT, RESULT), 2)
     papers = compare_with_sessions(read_run(there))
     told = f"ends with record 2, but the session {there.parent.parent.name} has 3: the end was removed. Missing: "
@@ -127,7 +127,7 @@ def test_a_run_is_not_gone_on_with_whose_session_knows_more_of_it(tmp_path: Path
         RunJournal.reopen(papers)
 
 
-def test_what_a_later_session_knows_of_a_run_counts_too(tmp_path: Path) -> None:
+def test_records_of_a_run_in_a_later_session_count_too(tmp_path: Path) -> None:
     home = _session(tmp_path, INTENT)
     journal = RunJournal.reopen(read_run(run_directory(home, RUN)))
     later = recorder(tmp_path)
@@ -139,7 +139,7 @@ def test_what_a_later_session_knows_of_a_run_counts_too(tmp_path: Path) -> None:
     assert "ends with record 2, but" in (compare_with_sessions(read_run(_cut(home, 2))).damage or "")
 
 
-def test_a_journal_that_knows_more_than_its_session_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_a_journal_with_more_records_than_its_session_can_be_resumed(tmp_path: Path) -> None:
     there = run_directory(_session(tmp_path, INTENT), RUN)
     journal = RunJournal.reopen(read_run(there))
     journal.append(RESULT)  # and its agent is killed before the session hears of it
@@ -147,21 +147,21 @@ def test_a_journal_that_knows_more_than_its_session_can_be_gone_on_with(tmp_path
     assert compare_with_sessions(read_run(there)).damage is None
 
 
-def test_a_journal_written_anew_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_recreated_journal_is_not_resumed(tmp_path: Path) -> None:
     there = run_directory(_session(tmp_path, INTENT, RESULT), RUN)
     other = run_directory(_session(tmp_path / "other", RESULT, RESULT, RESULT), RUN)
     (there / "journal.jsonl").write_bytes((other / "journal.jsonl").read_bytes())
     assert "does not match the session" in (compare_with_sessions(read_run(there)).damage or "")
 
 
-def test_a_run_whose_session_cannot_be_read_is_judged_by_its_journal_alone(tmp_path: Path) -> None:
+def test_a_run_whose_session_cannot_be_read_is_verified_by_its_journal_alone(tmp_path: Path) -> None:
     directory = _session(tmp_path, INTENT, RESULT)
     (directory / "session.db").unlink()
     assert compare_with_sessions(read_run(run_directory(directory, RUN))).damage is None
 
 
 @pytest.mark.parametrize("number", [-5, 0])
-def test_an_event_with_a_number_that_no_record_has_says_nothing_of_a_run(tmp_path: Path, number: int) -> None:
+def test_an_event_with_a_nonexistent_record_number_says_nothing_about_a_run(tmp_path: Path, number: int) -> None:
     made = recorder(tmp_path)
     put(made, ticks(3))
     there = begun(made.directory)
@@ -173,13 +173,13 @@ def test_an_event_with_a_number_that_no_record_has_says_nothing_of_a_run(tmp_pat
     assert verify(made.directory).ok
 
 
-def test_a_run_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_run_is_named(tmp_path: Path) -> None:
     directory = _session(tmp_path, ENDED)
     run_directory(directory, RUN).rename(tmp_path / "away")
     assert verify(directory).first_bad == f"run {RUN}: its directory is missing"
 
 
-def test_a_run_told_by_a_later_session_is_checked_where_it_lies(tmp_path: Path) -> None:
+def test_a_run_recorded_by_a_later_session_is_verified_in_its_own_directory(tmp_path: Path) -> None:
     home = _session(tmp_path, INTENT, ENDED)
     there = run_directory(home, RUN)
     later = recorder(tmp_path)
@@ -195,7 +195,7 @@ def test_a_run_told_by_a_later_session_is_checked_where_it_lies(tmp_path: Path) 
     assert "runbook.md is not the document" in (verify(later.directory).first_bad or "")
 
 
-def test_a_session_with_a_run_that_came_to_no_end_is_never_pruned(tmp_path: Path) -> None:
+def test_a_session_with_an_unfinished_run_is_never_pruned(tmp_path: Path) -> None:
     unfinished, finished = _session(tmp_path, INTENT), _session(tmp_path, ENDED, run=OTHER, about=meta())
     chosen = candidates(tmp_path, keep_s=1, max_bytes=1, now_us=LATER_US)
     assert [one.path for one in chosen] == [finished]

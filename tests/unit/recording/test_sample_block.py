@@ -83,12 +83,12 @@ def _block(samples: list[Sample], *, keyed: bool = False) -> SampleBlock:
 
 
 @given(sample_specs)
-def test_a_block_gives_back_every_sample_put_into_it(specs: list[tuple[Any, ...]]) -> None:
+def test_a_block_returns_every_stored_sample(specs: list[tuple[Any, ...]]) -> None:
     samples = [_sample(spec) for spec in specs]
     assert _plain(_block(samples).samples()) == _plain(samples)
 
 
-def test_two_minutes_of_a_busy_server_come_back_as_they_were() -> None:
+def test_two_minutes_of_a_busy_server_are_read_back_unchanged() -> None:
     samples = ticks(120, sessions=50)
     assert _plain(_block(samples).samples()) == _plain(samples)
 
@@ -98,7 +98,7 @@ def test_an_idle_tick_costs_only_what_changed() -> None:
     assert sum(map(len, records[30:])) < 30 * 700
 
 
-def test_a_block_that_still_grows_is_read_like_a_full_one() -> None:
+def test_an_unfinished_block_is_read_like_a_full_one() -> None:
     samples = ticks(7)
     first, *others = _records(samples)
     block = SampleBlock(first)
@@ -108,14 +108,14 @@ def test_a_block_that_still_grows_is_read_like_a_full_one() -> None:
     assert block.span == (1, 7, samples[0].wall_us, samples[-1].wall_us)
 
 
-def test_every_picture_of_a_block_is_the_one_seen_live() -> None:
+def test_every_frame_of_a_block_is_the_one_shown_live() -> None:
     samples = ticks(70)
     block = _block(samples, keyed=True)
     for index, live in enumerate(live_pictures(samples)):
         assert same_picture(block.picture(index), live)
 
 
-def test_a_picture_starts_anew_where_the_agent_was_restarted() -> None:
+def test_frames_start_again_where_the_agent_was_restarted() -> None:
     samples = ticks(5) + ticks(5, first=6, boot="run2")
     block = _block(samples)
     assert same_picture(block.picture(6), live_pictures(samples)[6])
@@ -132,7 +132,7 @@ def test_the_tick_at_a_time_is_the_last_one_not_after_it() -> None:
 
 
 @given(st.data())
-def test_a_block_with_any_byte_changed_or_missing_is_read_up_to_there(data: st.DataObject) -> None:
+def test_a_damaged_or_truncated_block_is_read_up_to_the_damage(data: st.DataObject) -> None:
     block = bytearray(b"".join(_SMALL))
     at = data.draw(st.integers(0, len(block) - 1))
     if data.draw(st.booleans()):
@@ -150,7 +150,7 @@ def test_a_block_with_any_byte_changed_or_missing_is_read_up_to_there(data: st.D
     assert (found.damage is None) == (len(block) == ends[left - 1])
 
 
-def test_a_record_is_not_read_without_those_before_it() -> None:
+def test_a_record_is_not_read_without_the_previous_ones() -> None:
     first, second, third = _SMALL
     other = _records(ticks(3, first=20))
     with pytest.raises(Damaged):
@@ -163,7 +163,7 @@ def test_a_record_is_not_read_without_those_before_it() -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, 1 << 31))
-def test_nonsense_behind_a_good_checksum_is_refused(packed: bytes, size: int) -> None:
+def test_invalid_data_with_a_valid_checksum_is_refused(packed: bytes, size: int) -> None:
     import struct
     import zlib
 
@@ -174,7 +174,7 @@ def test_nonsense_behind_a_good_checksum_is_refused(packed: bytes, size: int) ->
         SampleBlock(record).samples()
 
 
-def test_records_are_found_between_damage() -> None:
+def test_records_between_damaged_parts_are_found() -> None:
     data = b"DBS1 not a record" + _SMALL[0] + _SMALL[1][:-1] + b"x" + _SMALL[2]
     assert [record.seq for _, record in scan_records(data)] == [1, 3]
 

@@ -52,7 +52,7 @@ def _when(text: str) -> int:
         ("-10m", "2026-11-20 13:50:00"),
     ],
 )
-def test_a_time_means_a_moment_of_the_session(text: str, utc: str) -> None:
+def test_a_time_is_resolved_within_the_session(text: str, utc: str) -> None:
     assert _when(text) == _us(utc)
 
 
@@ -60,12 +60,12 @@ def test_fractions_of_a_second_are_kept() -> None:
     assert _when("14:53:07.5") == _us("2026-11-20 13:53:07") + 500_000
 
 
-def test_a_mark_is_the_moment_it_speaks_of() -> None:
+def test_a_mark_is_resolved_to_the_time_it_is_about() -> None:
     assert _when("mark:before") == FIRST + 5
     assert _when("mark:after the") == FIRST + 6
 
 
-def test_a_finding_is_found_by_its_name_from_when_it_was_raised() -> None:
+def test_a_finding_is_found_by_its_name_from_the_time_it_was_raised() -> None:
     assert _when("finding:io.reclaim") == FIRST + 9
 
 
@@ -77,7 +77,7 @@ def test_a_finding_that_is_part_of_another_is_found_by_its_own_name() -> None:
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "25:00", "mark:never", "finding:none", "+x", "-", "2026-13-01", "9" * 40]
 )
-def test_what_is_no_time_is_named_with_a_hint(text: str) -> None:
+def test_an_invalid_time_is_reported_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError) as raised:
         _when(text)
     assert raised.value.hint

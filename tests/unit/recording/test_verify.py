@@ -37,7 +37,7 @@ def _change(directory: Path, statement: str, *values: object) -> None:
     connection.close()
 
 
-def test_an_untouched_session_holds(session: Path) -> None:
+def test_an_unchanged_session_is_verified(session: Path) -> None:
     found = verify(session)
     assert (found.ok, found.first_bad, found.events, found.blocks) == (True, None, 7, 3)
     assert found.checked == [
@@ -46,7 +46,7 @@ def test_an_untouched_session_holds(session: Path) -> None:
     assert found.unchecked == list(ALWAYS_UNCHECKED)
 
 
-def test_the_answer_says_what_it_is_about_and_what_not(session: Path) -> None:
+def test_the_result_states_what_it_covers_and_what_not(session: Path) -> None:
     lines = verify_lines("s", verify(session))
     assert lines[:3] == [
         "s: verified",
@@ -88,7 +88,7 @@ def _change_event(directory: Path, seq: int, **changed: object) -> None:
         ("INSERT INTO output VALUES (9, 'STEP', 'put in', 'o', '', '', 0)", "output"),
     ],
 )
-def test_the_first_bad_record_is_named(session: Path, statement: str, named: str) -> None:
+def test_the_first_damaged_record_is_named(session: Path, statement: str, named: str) -> None:
     _change(session, statement)
     found = verify(session)
     assert not found.ok
@@ -111,7 +111,7 @@ def test_any_changed_byte_of_the_samples_is_found(session: Path, at: float) -> N
     assert (verify(session).first_bad or "").startswith("block ")
 
 
-def test_a_block_replaced_by_another_good_one_is_found(session: Path) -> None:
+def test_a_block_replaced_by_another_valid_one_is_detected(session: Path) -> None:
     recording = Recording.open(session)
     entry = recording.stored.blocks()[1]
     samples = SampleBlock(recording.stored.block(entry.first_seq)).samples()
@@ -127,7 +127,7 @@ def test_a_block_replaced_by_another_good_one_is_found(session: Path) -> None:
     assert verify(session).first_bad == "block 11: does not match its digest in the event chain"
 
 
-def test_a_heartbeat_vouches_for_blocks_before_the_session_is_closed(tmp_path: Path) -> None:
+def test_a_heartbeat_has_the_digests_of_blocks_before_the_session_is_closed(tmp_path: Path) -> None:
     made = recorder(tmp_path / "a")
     put(made, ticks(20) + ticks(5, first=700))
     left = tmp_path / made.directory.name
@@ -143,7 +143,7 @@ def test_a_heartbeat_vouches_for_blocks_before_the_session_is_closed(tmp_path: P
     assert verify(left).first_bad == "block 1: missing"
 
 
-def test_the_end_vouches_for_all_that_was_written_however_much_there_was(tmp_path: Path) -> None:
+def test_the_end_event_has_the_digests_of_all_blocks_however_many_there_are(tmp_path: Path) -> None:
     """More lines than are written at once wait when it is closed."""
     made = recorder(tmp_path)
     put(made, ticks(3))

@@ -18,13 +18,13 @@ def problems_of(name: str) -> dict[str, Problem]:
     return {problem.rule: problem for problem in checked.problems}
 
 
-def test_a_check_that_can_only_pass_is_refused() -> None:
+def test_a_check_that_can_never_fail_is_refused() -> None:
     found = problems_of("failover-lag")
     assert set(found) == {"masked-error"}
     assert found["masked-error"].line == 13
 
 
-def test_an_undo_that_would_let_the_fenced_primary_loose_beside_the_promoted_one_is_refused() -> None:
+def test_an_undo_that_releases_the_fenced_primary_after_the_promotion_is_refused() -> None:
     found = problems_of("failover-fence")
     assert set(found) == {"half-an-undo"}
     assert "promote-the-replica" in found["half-an-undo"].text
@@ -32,7 +32,7 @@ def test_an_undo_that_would_let_the_fenced_primary_loose_beside_the_promoted_one
     assert "point_of_no_return" in found["half-an-undo"].hint
 
 
-def test_an_undo_on_the_promotion_itself_is_refused_where_it_is_a_point_of_no_return() -> None:
+def test_an_undo_on_the_promotion_itself_is_refused_if_it_is_a_point_of_no_return() -> None:
     text = (DOCUMENTS / "failover-fence.md").read_text()
     text = text.replace("## Promote the replica\n", "## Promote the replica {point_of_no_return}\n")
     assert plan_of_text(text) is not None
@@ -41,7 +41,7 @@ def test_an_undo_on_the_promotion_itself_is_refused_where_it_is_a_point_of_no_re
     assert problem.rule == "undo-past-no-return"
 
 
-def test_a_restore_from_the_newest_file_that_a_broken_pipe_left_is_refused() -> None:
+def test_a_restore_of_the_newest_file_left_by_a_broken_pipe_is_refused() -> None:
     found = problems_of("migration-restore")
     assert {"pipefail", "guessed-file", "unconfirmed", "half-an-undo"} == set(found)
 

@@ -38,7 +38,7 @@ def cutover(
     return replace(summary, run=run_id, started_us=at_us)
 
 
-def test_steps_acts_people_and_what_was_measured_stand_side_by_side_with_the_change() -> None:
+def test_steps_changes_manual_parts_and_measurements_are_compared_side_by_side() -> None:
     runs = [cutover("r-0001", "db2", 2.0, 1.9), cutover("r-0002", "db1", 1.25, 1.2)]
     rows = {(row.kind, row.id): row for row in compare(runs)}
     assert rows["step", "hold"].values == (1.0, 1.0) and ("block", "hold/run") not in rows
@@ -55,7 +55,7 @@ def test_steps_acts_people_and_what_was_measured_stand_side_by_side_with_the_cha
     assert "hush" not in str(lines)
 
 
-def test_what_failed_or_was_not_reached_has_no_change() -> None:
+def test_failed_or_unreached_parts_have_no_difference() -> None:
     runs = [cutover("r-0001", "db2", 2.0, 1.9), cutover("r-0002", "db2", 9.0, 1.2, "failed")]
     rows = {(row.kind, row.id): row for row in compare(runs)}
     assert rows["block", "move/run"].change is None
@@ -66,7 +66,7 @@ def test_what_failed_or_was_not_reached_has_no_change() -> None:
     assert "to" not in lines
 
 
-def test_what_is_usual_of_an_act_and_its_last_time_come_from_runs_on_both_sides_of_a_promotion() -> None:
+def test_typical_and_last_duration_of_a_change_come_from_runs_before_and_after_a_promotion() -> None:
     before, after = (f"system identifier 7, {role}, timeline {at}, PG 15.18" for role, at in (("primary", 1), ("b", 2)))
     earlier = [
         replace(cutover("r-0001", "db2", 2.0, None, at_us=1), identity=before),

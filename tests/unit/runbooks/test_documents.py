@@ -27,7 +27,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 BOOKS = [entry.path for entry in entries()]
 
 
-def test_the_page_is_what_the_declarations_print() -> None:
+def test_the_page_matches_the_declarations() -> None:
     wrong = "print it anew: python -m dba_console.runbooks > docs/runbook-format.md"
     assert (DOCS / "runbook-format.md").read_text() == markdown(), wrong
 
@@ -39,7 +39,7 @@ def test_the_schema_can_be_printed() -> None:
     assert json.loads(done.stdout) == format_schema()
 
 
-def test_the_schema_knows_every_kind_and_attribute() -> None:
+def test_the_schema_contains_every_kind_and_attribute() -> None:
     definitions = format_schema()["$defs"]
     assert set(KINDS) <= set(definitions)
     names = {name for kind in KINDS for name in definitions[kind]["properties"]["attributes"]["properties"]}
@@ -47,7 +47,7 @@ def test_the_schema_knows_every_kind_and_attribute() -> None:
 
 
 @pytest.mark.parametrize("name", list(LINT_RULES))
-def test_every_rule_says_what_it_refuses_and_why(name: str) -> None:
+def test_every_lint_rule_says_what_it_refuses_and_why(name: str) -> None:
     assert len(inspect.getdoc(LINT_RULES[name]) or "") > 40
 
 
@@ -60,25 +60,25 @@ def test_every_runbook_shown_in_the_documentation_passes_the_lint(page: str) -> 
 
 
 @pytest.mark.parametrize("finding", [None, "idle-in-transaction"])
-def test_a_new_runbook_passes_the_lint_as_it_stands(finding: str | None) -> None:
+def test_a_new_runbook_passes_the_lint_unchanged(finding: str | None) -> None:
     checked = check_text(template_document("slot-cleanup", finding), "slot-cleanup.md", ACTIONS)
     assert told_of(checked) == []
     assert checked.answers == (() if finding is None else (finding,))
 
 
 @pytest.mark.parametrize("path", BOOKS, ids=[path.stem for path in BOOKS])
-def test_a_runbook_that_is_shipped_passes_the_lint(path: Path) -> None:
+def test_a_shipped_runbook_passes_the_lint(path: Path) -> None:
     checked = check(path, path.read_text(), ACTIONS)
     assert told_of(checked) == []
     assert checked.plan is not None and checked.plan.prose, "it says why, when not, and what it costs"
 
 
-def test_every_runbook_a_finding_names_is_shipped() -> None:
+def test_every_runbook_named_by_a_finding_is_shipped() -> None:
     named = {rule.runbook for rule in FINDINGS if rule.runbook is not None}
     assert named <= {path.stem for path in BOOKS}
 
 
-def test_every_finding_that_names_a_runbook_is_answered_by_it() -> None:
+def test_every_finding_that_names_a_runbook_is_listed_in_that_runbook() -> None:
     answers = {path.stem: check(path, path.read_text(), None).answers for path in BOOKS}
     wrong = {rule.name: rule.runbook for rule in FINDINGS if rule.runbook and rule.name not in answers[rule.runbook]}
     assert wrong == {}

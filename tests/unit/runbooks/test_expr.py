@@ -58,7 +58,7 @@ def verdict(text: str) -> ExpressionResult:
         "memory.free_bytes > 1GB\n  and memory.thp != 'never'",
     ],
 )
-def test_an_expression_holds(text: str) -> None:
+def test_an_expression_is_true(text: str) -> None:
     assert verdict(text).holds is True, verdict(text)
     assert read_expression(text, [*SCOPE.inputs, *SCOPE.results]).wrong == []
 
@@ -84,7 +84,7 @@ def test_an_expression_holds(text: str) -> None:
         "nowhere > 1",
     ],
 )
-def test_what_is_not_known_decides_nothing(text: str) -> None:
+def test_an_unknown_value_decides_nothing(text: str) -> None:
     assert verdict(text).holds is None
     assert verdict(text).error is None
 
@@ -98,26 +98,26 @@ def test_what_is_not_known_decides_nothing(text: str) -> None:
         ("1 in (io.read_bytes_per_s, 1)", True),
     ],
 )
-def test_what_is_not_known_does_not_hide_what_decides_without_it(text: str, holds: bool) -> None:
+def test_an_unknown_value_does_not_hide_a_result_decided_without_it(text: str, holds: bool) -> None:
     assert verdict(text).holds is holds
 
 
-def test_a_verdict_tells_every_value_with_its_unit_and_age_even_after_the_answer_is_clear() -> None:
+def test_a_verdict_shows_every_value_with_unit_and_age_even_if_the_result_is_already_clear() -> None:
     told = verdict("io.iowait_pct > 50 and memory.cached_change_bytes_per_s < -50MB and limit == 90").text
     assert told == "io.iowait_pct 12% (1.0s old), memory.cached_change_bytes_per_s -60.0 MB/s (0.4s old), limit 90"
 
 
-def test_a_panel_that_is_behind_is_told_as_unknown_and_why() -> None:
+def test_a_stale_panel_is_reported_as_unknown_with_the_reason() -> None:
     assert verdict("connections.used < 200").text == "connections.used unknown (connections is stale)"
 
 
-def test_a_secret_is_compared_and_not_told() -> None:
+def test_a_secret_is_compared_and_not_shown() -> None:
     found = verdict("token == 'hush'")
     assert found.holds is True
     assert "hush" not in f"{found.text} {found.values}"
 
 
-def test_nothing_holds_before_anything_was_read() -> None:
+def test_no_expression_is_true_before_the_first_read() -> None:
     for text in ("memory.free_bytes > 0", "finding('lock-queue')", "not finding('lock-queue')"):
         assert evaluate(text, Scope()).holds is None
 
@@ -151,14 +151,14 @@ def test_nothing_holds_before_anything_was_read() -> None:
         "(" * 500 + "1" + ")" * 500 + " > 0",
     ],
 )
-def test_what_is_no_expression_is_an_error_and_never_true(text: str) -> None:
+def test_an_invalid_expression_is_an_error_and_never_true(text: str) -> None:
     found = verdict(text)
     assert found.holds is None
     assert found.error
 
 
 @given(st.text(alphabet="abcimoxyz.()[]<>=+-*/'\" 0123456789%MBs,_\n", max_size=80))
-def test_no_text_makes_it_fall(text: str) -> None:
+def test_no_text_crashes_the_parser(text: str) -> None:
     found = verdict(text)
     assert found.holds in (True, False, None)
     read_expression(text, ["a"])
@@ -169,7 +169,7 @@ def test_no_text_makes_it_fall(text: str) -> None:
     lambda inner: st.tuples(st.sampled_from(["and", "or", "not"]), inner, inner),
     max_leaves=12,
 ))  # fmt: skip
-def test_and_or_not_carry_the_unknown_as_sql_does(tree: object) -> None:
+def test_and_or_not_treat_unknown_like_null_in_sql(tree: object) -> None:
     text, holds = spelled(tree)
     assert verdict(text).holds is holds
 
@@ -190,7 +190,7 @@ def spelled(tree: object) -> tuple[str, bool | None]:
     return f"({first} {word} {second})", holds
 
 
-def test_a_measurement_keeps_values_by_name_and_tells_them() -> None:
+def test_a_measurement_stores_and_shows_values_by_name() -> None:
     values, told = evaluate_measurement(
         "memory.free_bytes\nratio = memory.free_bytes / before.free_bytes\nio.read_bytes_per_s\n", SCOPE
     )
@@ -217,19 +217,19 @@ def test_a_measurement_keeps_values_by_name_and_tells_them() -> None:
         ("memory.free_bytes ** 2 > 1", "not allowed in expressions"),
     ],
 )
-def test_the_lint_says_what_was_probably_meant(text: str, said: str) -> None:
+def test_the_lint_suggests_the_probable_name(text: str, said: str) -> None:
     wrong = " ".join(f"{one} {hint}" for one, hint in read_expression(text, ["limit"]).wrong)
     assert said in wrong
 
 
-def test_amounts_are_bytes_seconds_and_percent_outside_of_texts_only() -> None:
+def test_quantities_become_bytes_seconds_and_percent_outside_of_texts_only() -> None:
     assert (
         replace_units("a > 64kB and b < 250ms and c > 10% and d == '1GB'")
         == "a > 65536 and b < 0.25 and c > 10 and d == '1GB'"
     )
 
 
-def test_every_function_the_lint_knows_can_be_evaluated() -> None:
+def test_every_function_known_to_the_lint_can_be_evaluated() -> None:
     for name in FUNCTIONS:
         argument = (
             "'lock-queue'" if name == "finding" else "disks.mounts.used_pct" if name != "abs" else "io.iowait_pct"

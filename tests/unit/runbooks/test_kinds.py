@@ -77,7 +77,7 @@ def test_a_new_kind_is_checked() -> None:
     assert (problem.rule, problem.text) == ("long-note", "the note is too long")
 
 
-def test_a_new_kind_is_walked_and_rehearsed() -> None:
+def test_a_new_kind_is_executed_and_rehearsed() -> None:
     plan = plan_of(TEXT)
     ending, state, _ = run(plan)
     assert (ending.state, state.blocks["a-step/note"].note) == ("done", "shift changed")

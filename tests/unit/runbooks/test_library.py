@@ -29,9 +29,7 @@ def write(directory: Path, name: str, *, text: str | None = None) -> Path:
     return path
 
 
-def test_a_configured_runbook_is_used_in_place_of_the_shipped_one_and_that_is_told(
-    tmp_path: Path, shipped: Path
-) -> None:
+def test_a_configured_runbook_replaces_the_shipped_one_and_that_is_reported(tmp_path: Path, shipped: Path) -> None:
     hidden = write(shipped, "one")
     write(shipped, "two")
     own = write(tmp_path / "own", "one")
@@ -50,13 +48,13 @@ def test_a_link_to_the_same_file_hides_nothing(tmp_path: Path, shipped: Path) ->
     assert entry.shadows == ()
 
 
-def test_only_what_can_be_called_is_listed(shipped: Path) -> None:
+def test_only_callable_runbooks_are_listed(shipped: Path) -> None:
     for name in ("one", "README", "Two Words", ".hidden"):
         write(shipped, name)
     assert [entry.id for entry in library.entries()] == ["one"]
 
 
-def test_a_directory_that_is_not_there_is_told_and_hides_no_other(tmp_path: Path, shipped: Path) -> None:
+def test_a_missing_directory_is_reported_and_hides_no_other(tmp_path: Path, shipped: Path) -> None:
     write(shipped, "one")
     missing = str(tmp_path / "missing")
     assert [entry.id for entry in library.entries([missing])] == ["one"]
@@ -64,7 +62,7 @@ def test_a_directory_that_is_not_there_is_told_and_hides_no_other(tmp_path: Path
     assert missing in sentence and "No such file" in sentence
 
 
-def test_a_runbook_that_cannot_be_run_is_listed_with_the_reason(shipped: Path) -> None:
+def test_a_runbook_that_cannot_run_is_listed_with_the_reason(shipped: Path) -> None:
     write(shipped, "broken", text=book(fence("expr {chek}", "true")).replace('"book"', '"broken"'))
     (shipped / "foreign.md").write_bytes(b"\xff\xfe")
     broken, foreign = library.listed()
@@ -73,13 +71,13 @@ def test_a_runbook_that_cannot_be_run_is_listed_with_the_reason(shipped: Path) -
     assert "is not UTF-8 text" in foreign.error
 
 
-def test_a_runbook_is_called_as_its_file(shipped: Path) -> None:
+def test_a_runbook_has_the_name_of_its_file(shipped: Path) -> None:
     write(shipped, "one", text=book(CHECK))
     (one,) = library.listed()
     assert one.error == "line 4: the id is 'book', but the file is named one.md"
 
 
-def test_runbooks_are_found_by_the_finding_they_answer(shipped: Path) -> None:
+def test_runbooks_are_found_by_their_finding(shipped: Path) -> None:
     write(shipped, "book", text=book(CHECK, head='answers = ["lock-queue"]\n'))
     write(shipped, "other")
     rows = library.listed()
@@ -87,7 +85,7 @@ def test_runbooks_are_found_by_the_finding_they_answer(shipped: Path) -> None:
     assert library.answering("disk-filling", rows) == []
 
 
-def test_what_has_a_slash_or_ends_in_md_is_a_file(
+def test_a_name_with_a_slash_or_ending_in_md_is_a_file(
     tmp_path: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(shipped, "one")
@@ -107,7 +105,7 @@ def test_what_has_a_slash_or_ends_in_md_is_a_file(
         ("/", "cannot read /: Is a directory"),
     ],
 )
-def test_what_cannot_be_found_is_told_in_a_sentence(shipped: Path, name: str, said: str) -> None:
+def test_a_missing_runbook_is_reported_in_one_sentence(shipped: Path, name: str, said: str) -> None:
     write(shipped, "one")
     with pytest.raises(RunbookError) as refused:
         library.find(name)
@@ -116,7 +114,7 @@ def test_what_cannot_be_found_is_told_in_a_sentence(shipped: Path, name: str, sa
         assert refused.value.hint == "did you mean one?"
 
 
-def test_the_first_problem_and_their_number_reach_who_wants_to_run_it(tmp_path: Path) -> None:
+def test_starting_it_reports_the_first_problem_and_their_number(tmp_path: Path) -> None:
     path = write(tmp_path, "one", text=book(fence("expr {chek}", "true"), fence("expr {chek}", "true")))
     with pytest.raises(RunbookError) as refused:
         library.find(str(path)).plan()

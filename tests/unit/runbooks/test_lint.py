@@ -211,12 +211,12 @@ CASES = [(rule, *pair) for rule, pairs in REFUSED.items() for pair in pairs]
 
 
 @pytest.mark.parametrize(("rule", "bad", "good"), CASES, ids=[case[0] for case in CASES])
-def test_a_rule_refuses_the_bad_and_lets_the_good_pass(rule: str, bad: str, good: str) -> None:
+def test_a_lint_rule_refuses_the_bad_example_and_accepts_the_good_one(rule: str, bad: str, good: str) -> None:
     assert rules(bad) == {rule}, told(bad)
     plan_of(good)
 
 
-def test_every_rule_has_a_case() -> None:
+def test_every_lint_rule_has_a_test_case() -> None:
     assert set(LINT_RULES) - {"action"} <= set(REFUSED)
 
 
@@ -241,7 +241,7 @@ def test_an_action_must_exist_and_have_these_settings(block: str, problem: str) 
     assert problem in f"{found.text} ({found.hint})"
 
 
-def test_an_input_without_use_is_told_on_its_own_line() -> None:
+def test_an_unused_input_is_reported_on_its_own_line() -> None:
     (line,) = told(book(CHECK, head='[inputs.who]\ntype = "role"\n'))
     assert line.startswith("5: input who is never used")
 
@@ -254,7 +254,7 @@ def test_an_input_without_use_is_told_on_its_own_line() -> None:
         (fence("toml {input as=x}", 'type = "text"'), "", "asks for x, which is not an input of the runbook"),
     ],
 )
-def test_a_confirmation_asks_only_for_an_input_that_is_shown_and_has_a_value(before: str, head: str, said: str) -> None:
+def test_a_confirmation_accepts_only_an_input_that_is_shown_and_has_a_value(before: str, head: str, said: str) -> None:
     [line] = told(book(before, fence('sql {change confirm=type:"%(x)s" undo=none}', "delete from public.t"), head=head))
     assert said in line
 
@@ -265,7 +265,7 @@ def test_a_preview_in_several_databases_names_one_before_it() -> None:
     assert told(book(HOMES, EVERYWHERE)) == []
 
 
-def test_a_finding_nobody_raises_is_told_on_the_line_that_names_it() -> None:
+def test_an_unknown_finding_is_reported_on_the_line_that_names_it() -> None:
     (line,) = told(book(CHECK, head='answers = ["reclaim-stal"]\n'))
     assert line.startswith("5: ") and "did you mean reclaim-stall?" in line
 
@@ -288,16 +288,16 @@ NOT_TAKEN = (
 
 
 @pytest.mark.parametrize("code", TAKEN)
-def test_what_takes_a_value_for_code_is_refused(code: str) -> None:
+def test_code_built_from_a_value_is_refused(code: str) -> None:
     assert "pasted-value" in rules(book(fence("sh {check}", code), head=PATH))
 
 
 @pytest.mark.parametrize("code", NOT_TAKEN)
-def test_what_takes_a_value_as_a_value_passes(code: str) -> None:
+def test_a_bound_value_passes(code: str) -> None:
     assert "pasted-value" not in rules(book(fence("sh {check}", code), head=PATH))
 
 
-def test_a_number_holds_no_code() -> None:
+def test_a_number_contains_no_code() -> None:
     assert rules(book(fence("sh {check}", '[[ "$RB_n" -gt 5 ]]'), head=N)) == set()
 
 
@@ -311,13 +311,13 @@ def test_a_number_holds_no_code() -> None:
         ("alter role postgres password %(who)s", "%(who)L, a quoted literal"),
     ],
 )
-def test_a_command_that_binds_nothing_is_told_in_what_form_it_takes_the_value(statement: str, hint: str) -> None:
+def test_a_command_without_binding_is_reported_with_the_form_it_needs(statement: str, hint: str) -> None:
     document = book(CHECK, fence("sql {change confirm=yes undo=none}", statement), head='[inputs.who]\ntype = "text"\n')
     [line] = told(document)
     assert f"write {hint}" in line
 
 
-def test_a_reference_without_its_letter_is_refused_and_a_pattern_in_a_text_is_none() -> None:
+def test_a_reference_without_its_type_letter_is_refused_and_a_like_pattern_is_not_one() -> None:
     head = '[inputs.who]\ntype = "text"\n'
     [line] = told(book(fence("sql {check}", "select 'a' like %(who) || %(who)s as holds"), head=head))
     assert "%(who) has no format letter" in line and "%(who)s for a value" in line

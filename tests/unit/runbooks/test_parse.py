@@ -17,21 +17,21 @@ def swallowed(text: str) -> list[str]:
     return [line for line in told(text) if "would not run" in line or "indented" in line or "never closed" in line]
 
 
-def test_a_step_is_a_heading_of_level_two_and_is_called_by_it() -> None:
+def test_a_step_is_a_level_two_heading_and_has_its_name() -> None:
     plan = plan_of(HEAD + f"\n## Is this *really* a `stall`?\n\n{CHECK}\n\n### Not a step\n\n## Next one\n\n{CHECK}\n")
     assert [(step.id, step.title) for step in plan.steps] == [
         ("is-this-really-a-stall", "Is this really a stall?"), ("next-one", "Next one"),
     ]  # fmt: skip
 
 
-def test_blocks_know_their_line_and_are_counted_by_kind_within_a_step() -> None:
+def test_blocks_have_their_line_and_are_numbered_by_kind_within_a_step() -> None:
     plan = plan_of(book(CHECK, CHECK, fence("expr {check #third}", "memory.free_bytes > 1GB")))
     assert [(block.id, block.line) for _, block in plan.blocks()] == [
         ("a-step/check", 9), ("a-step/check-2", 13), ("a-step/third", 17),
     ]  # fmt: skip
 
 
-def test_prose_keeps_fences_without_braces_and_examples_and_loses_the_blocks() -> None:
+def test_prose_keeps_fences_without_braces_and_examples_and_removes_the_blocks() -> None:
     (step,) = plan_of(
         book("Before.", CHECK, fence("text", "shown"), fence("sql {example}", "select 1"), "After.")
     ).steps
@@ -51,7 +51,7 @@ def test_prose_keeps_fences_without_braces_and_examples_and_loses_the_blocks() -
     ],
     ids=["indented", "as-code", "in-a-list", "in-a-quotation", "in-a-numbered-list", "swallowed", "in-html"],
 )
-def test_what_looks_like_a_block_and_would_not_run_is_an_error(block: str) -> None:
+def test_a_text_that_resembles_a_block_and_would_not_run_is_an_error(block: str) -> None:
     assert swallowed(book(CHECK, block)) != []
 
 
@@ -60,7 +60,7 @@ def test_a_block_that_is_never_closed_is_an_error_on_its_line() -> None:
     assert line.startswith("9: this block is never closed")
 
 
-def test_a_fence_may_show_a_fence_within_longer_marks_and_a_comment_may_hold_one() -> None:
+def test_a_fence_may_contain_a_fence_within_longer_marks_and_a_comment_may_contain_one() -> None:
     shown = "````markdown\n" + CHECK + "\n````"
     assert swallowed(book(CHECK, shown, "<!--\n" + CHECK + "\n-->")) == []
 
@@ -78,14 +78,14 @@ def test_a_fence_may_show_a_fence_within_longer_marks_and_a_comment_may_hold_one
         ("sql {check #a #b}", "second name"),
     ],
 )
-def test_braces_that_cannot_be_read_are_an_error_on_their_line(info: str, said: str) -> None:
+def test_unparsable_braces_are_an_error_on_their_line(info: str, said: str) -> None:
     assert any(
         line.startswith("9: invalid braces of the block") and said in line
         for line in told(book(fence(info, "select true")))
     )
 
 
-def test_a_value_in_quotes_may_hold_anything_but_the_quote() -> None:
+def test_a_quoted_value_may_contain_anything_but_the_quote() -> None:
     block = only_block(
         book(fence('expr {check title="a = {b} # c" when=\'target.role == "x"\'}', "memory.free_bytes > 1"))
     )
@@ -94,7 +94,7 @@ def test_a_value_in_quotes_may_hold_anything_but_the_quote() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_braces_are_read_or_refused(text: str) -> None:
+def test_any_braces_are_parsed_or_refused(text: str) -> None:
     try:
         _, within = split_braces(text)
         parse_braces(within or "")
@@ -103,23 +103,23 @@ def test_any_braces_are_read_or_refused(text: str) -> None:
 
 
 @given(st.text(alphabet="#` \n-{}>~abc*", max_size=200))
-def test_any_text_is_a_document_or_a_list_of_problems(text: str) -> None:
+def test_any_text_is_parsed_into_a_document_or_a_list_of_problems(text: str) -> None:
     checked = check_text(text, "x.md")
     assert checked.plan is None and checked.problems
     assert all(problem.line >= 1 for problem in parse(text).problems)
 
 
 @given(st.text(max_size=100))
-def test_a_slug_can_be_the_name_of_a_directory(title: str) -> None:
+def test_a_slug_is_a_valid_directory_name(title: str) -> None:
     assert all(sign.islower() or sign.isdigit() or sign == "-" for sign in slug(title))
     assert len(slug(title)) <= 60
 
 
-def test_two_steps_of_one_id_are_an_error() -> None:
+def test_two_steps_with_one_id_are_an_error() -> None:
     assert any("has the same id 'a'" in line for line in told(steps(A=CHECK, a=CHECK)))
 
 
-def test_a_document_needs_a_title_a_head_and_a_step() -> None:
+def test_a_document_needs_a_title_front_matter_and_a_step() -> None:
     said = " ".join(told("some text\n"))
     assert "has no title" in said and "has no head" in said and "has no step" in said
 
@@ -128,7 +128,7 @@ def test_a_block_before_the_first_step_is_an_error() -> None:
     assert any("is outside a step" in line for line in told(HEAD + f"\n{CHECK}\n\n## A\n\n{CHECK}\n"))
 
 
-def test_a_document_of_any_length_is_not_read() -> None:
+def test_an_oversized_document_is_not_read() -> None:
     (line,) = told("x" * (LONGEST + 1))
     assert "more than" in line
 

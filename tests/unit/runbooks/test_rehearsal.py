@@ -18,7 +18,7 @@ TYPED = Confirmation(level="type", text="target")
 
 
 @given(plan=plans())
-def test_a_rehearsal_never_acts_never_asks_and_ends(plan: Plan) -> None:
+def test_a_rehearsal_never_changes_anything_never_asks_and_ends(plan: Plan) -> None:
     ending, state, world = run(plan, mode="rehearse")
     assert (world.done, world.asked, world.settled) == ([], [], [])
     assert ending.text.endswith(CAVEAT)
@@ -26,7 +26,7 @@ def test_a_rehearsal_never_acts_never_asks_and_ends(plan: Plan) -> None:
     assert all(state.blocks[one.id].status != "pending" for part in plan.steps for one in part.blocks)
 
 
-def test_an_act_is_told_verbatim() -> None:
+def test_a_change_is_shown_verbatim() -> None:
     argv = block("a/run", "run", language="toml", settings={"argv": ["pg_dump", "-Fc", "app"]})
     action_preview = {"exact": "echo 1 > /proc/sys/vm/drop_caches", "count": 1}
     plan = plan_of(
@@ -47,7 +47,7 @@ def test_an_act_is_told_verbatim() -> None:
     assert ending.text == f"run done: 1 read-only blocks run, 3 changes not executed; {CAVEAT}"
 
 
-def test_what_only_an_act_would_give_is_unknown() -> None:
+def test_a_result_of_a_change_is_unknown_in_a_rehearsal() -> None:
     plan = plan_of(step("a", block("a/run", "run", name="dump"), block("a/check", "check", uses=("dump",))))
     _, state, world = run(plan, mode="rehearse")
     assert state.blocks["a/check"].note == "unknown without a real run: needs dump"
@@ -55,7 +55,7 @@ def test_what_only_an_act_would_give_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(("before", "end"), [(True, "failed"), (False, "done")])
-def test_a_check_that_fails_fails_the_rehearsal_unless_an_act_comes_before_it(before: bool, end: str) -> None:
+def test_a_failed_check_fails_the_rehearsal_unless_a_change_comes_before_it(before: bool, end: str) -> None:
     blocks = [block("a/check", "check"), block("a/change", "change")]
     plan = plan_of(step("a", *(blocks if before else blocks[::-1])))
     ending, state, _ = run(plan, World(looks={"a/check": [ReadResult(holds=False, text="lag 5 s")]}), mode="rehearse")
@@ -72,14 +72,14 @@ def test_a_check_that_fails_fails_the_rehearsal_unless_an_act_comes_before_it(be
         ("done", ReadResult(holds=False), "would run: a/change"),
     ],
 )
-def test_the_tests_of_a_block_are_really_made(test: str, seen: ReadResult, note: str) -> None:
+def test_the_conditions_of_a_block_are_really_evaluated(test: str, seen: ReadResult, note: str) -> None:
     condition: dict[str, Any] = {test: Condition(language="expr", text="x")}
     plan = plan_of(step("a", block("a/change", "change", **condition)))
     _, state, _ = run(plan, World(looks={f"a/change:{test}": [seen]}), mode="rehearse")
     assert state.blocks["a/change"].note == note
 
 
-def test_a_wait_looks_once_and_does_not_wait() -> None:
+def test_a_wait_reads_once_and_does_not_wait() -> None:
     until = {"until": {"language": "expr", "text": "lag < 1"}}
     plan = plan_of(step("a", block("a/wait", "wait", settings=until)))
     _, state, world = run(plan, World(looks={"a/wait": [ReadResult(holds=False, text="lag 5")]}), mode="rehearse")
@@ -87,7 +87,7 @@ def test_a_wait_looks_once_and_does_not_wait() -> None:
     assert len(world.looked) == 1
 
 
-def test_a_rehearsal_that_is_killed_goes_on() -> None:
+def test_a_killed_rehearsal_continues() -> None:
     plan = plan_of(
         step("a", block("a/check", "check"), block("a/change", "change")), step("b", block("b/check", "check"))
     )

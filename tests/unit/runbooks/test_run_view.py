@@ -40,7 +40,7 @@ def when(wall_us: int) -> str:
 
 
 @given(plan=plans())
-def test_a_run_can_be_shown_and_told_after_any_record(plan: Plan) -> None:
+def test_a_run_can_be_shown_and_reported_after_any_record(plan: Plan) -> None:
     _, _, world = run(plan)
     for at in range(1, len(world.records) + 1):
         state = replay_records(plan, world.records[:at])
@@ -51,7 +51,7 @@ def test_a_run_can_be_shown_and_told_after_any_record(plan: Plan) -> None:
     assert run_view(plan, replay_records(plan, world.records), LIVE).summary is not None
 
 
-def test_of_a_change_for_each_row_those_left_are_shown_and_each_result_says_which_it_was() -> None:
+def test_of_a_per_row_change_the_remaining_rows_are_shown_and_each_result_names_its_row() -> None:
     change = block(
         "a/change",
         "change",
@@ -87,9 +87,7 @@ def test_of_a_change_for_each_row_those_left_are_shown_and_each_result_says_whic
         ({"host": {"name": "db2", "boot_id": ""}}, "db2"),
     ],
 )
-def test_the_start_and_each_confirmation_name_the_host_where_the_targets_name_does_not(
-    known: dict[str, Any], place: str
-) -> None:
+def test_start_and_confirmations_name_the_host_if_the_target_name_does_not(known: dict[str, Any], place: str) -> None:
     plan = plan_of(step("a", block("a/change", "change", confirm=TYPED, title="prune")))
     _, state, world = run(plan, World(answers={"type": ["db2"]}), **known)
     texts = [record.text for record in world.records if record.kind == "block.asked"]
@@ -99,7 +97,7 @@ def test_the_start_and_each_confirmation_name_the_host_where_the_targets_name_do
     assert f"on {place} (id), by ann" in report_lines(plan, world.records, when=str)
 
 
-def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
+def test_a_view_shows_the_step_its_blocks_and_their_bindings() -> None:
     change = block(
         "a/change",
         "change",
@@ -129,7 +127,7 @@ def test_a_view_shows_the_step_its_blocks_and_what_they_are_bound_to() -> None:
     ("upto", "standing"),
     [("run.planned", "planned"), ("run.started", "running"), ("run.paused", "paused"), ("run.ended", "aborted")],
 )
-def test_a_run_says_how_it_stands(upto: str, standing: str) -> None:
+def test_a_run_shows_its_status(upto: str, standing: str) -> None:
     plan = plan_of(step("a", block("a/manual", "manual")))
     wishes: list[Any] = [OperatorInterrupt(verb="pause", who="ann")]
     _, _, world = run(plan, World(answers={"manual": wishes, "choose": ["abort"]}))
@@ -137,7 +135,7 @@ def test_a_run_says_how_it_stands(upto: str, standing: str) -> None:
     assert run_view(plan, replay_records(plan, world.records[: at + 1]), LIVE).state == standing
 
 
-def test_a_view_is_bounded_and_holds_no_secret_of_the_servers_words() -> None:
+def test_a_view_is_limited_in_size_and_masks_secrets_in_server_messages() -> None:
     rows = tuple({"q": "y" * 5000} for _ in range(900))
     looks = {
         "a/preview": [ReadResult(rows=rows)],
@@ -153,7 +151,7 @@ def test_a_view_is_bounded_and_holds_no_secret_of_the_servers_words() -> None:
     assert b"hush" not in encoded
 
 
-def test_a_second_persons_question_says_who_was_first() -> None:
+def test_the_question_to_a_second_operator_names_the_first() -> None:
     ask = AskRequest(kind="type", text="Type db2", expects="db2", people=2)
     assert (
         question_view(ask, number=1, since_us=0).kind,
@@ -187,7 +185,7 @@ def finished() -> tuple[Plan, World]:
     return plan, world
 
 
-def test_a_summary_keeps_planned_usual_actual_machine_and_human_apart() -> None:
+def test_a_summary_separates_planned_typical_actual_machine_and_human_time() -> None:
     plan, world = finished()
     summary = summarize(plan, replay_records(plan, world.records), {"b": TypicalDuration(55.0, 3, 52.0)})
     _, b, _ = summary.steps
@@ -198,7 +196,7 @@ def test_a_summary_keeps_planned_usual_actual_machine_and_human_apart() -> None:
     assert msgspec.json.decode(msgspec.json.encode(summary), type=RunSummary) == summary
 
 
-def test_an_interruption_is_told_with_the_step_it_came_in_and_with_the_run() -> None:
+def test_an_interruption_is_reported_with_its_step_and_with_the_run() -> None:
     plan, world = finished()
     at = next(place for place, one in enumerate(world.records) if one.kind == "block.intent" and one.step == "b")
     before, later = world.records[: at + 1], world.records[at + 1 :]
@@ -213,7 +211,7 @@ def test_an_interruption_is_told_with_the_step_it_came_in_and_with_the_run() -> 
     assert "interrupted" not in as_table(summarize(plan, replay_records(plan, world.records))).columns
 
 
-def test_an_agent_that_ended_in_order_says_since_when_the_run_is_interrupted() -> None:
+def test_after_a_clean_agent_exit_the_time_of_the_interruption_is_shown() -> None:
     plan, world = finished()
     start = next(place for place, one in enumerate(world.records) if one.kind == "run.started")
     before = world.records[: start + 1]
@@ -223,7 +221,7 @@ def test_an_agent_that_ended_in_order_says_since_when_the_run_is_interrupted() -
     assert replay_records(plan, [*before, ended, found, back]).interrupted_s == 7.0
 
 
-def test_the_usual_time_is_the_median_of_machine_time_of_runs_that_came_to_their_end() -> None:
+def test_the_typical_time_is_the_median_machine_time_of_completed_runs() -> None:
     def past(
         machine_s: float, state: str = "ok", *, mode: str = "run", rounds: int = 1, book: str = "book",
         identity: str = "server", about: str = "shop",
@@ -248,7 +246,7 @@ def test_the_usual_time_is_the_median_of_machine_time_of_runs_that_came_to_their
     assert typical_durations(shop, []) == {}
 
 
-def test_the_story_of_a_run_names_answers_deviations_figures_and_the_verdict() -> None:
+def test_the_story_of_a_run_shows_answers_deviations_measurements_and_the_verdict() -> None:
     plan, world = finished()
     text = "\n".join(report_lines(plan, world.records, when=when, usual={"b": TypicalDuration(55.0, 3, 52.0)}))
     for part in (
@@ -269,7 +267,7 @@ def test_the_story_of_a_run_names_answers_deviations_figures_and_the_verdict() -
     assert "hush" not in text
 
 
-def test_an_act_without_an_end_on_record_is_told_as_such() -> None:
+def test_a_change_without_a_recorded_end_is_reported_as_such() -> None:
     plan, world = finished()
     cut = next(at for at, one in enumerate(world.records) if one.kind == "block.intent")
     text = "\n".join(report_lines(plan, world.records[: cut + 1], when=when))
@@ -289,7 +287,7 @@ ROW = {"pid": 7, "backend_start": "2026-11-22T05:00:00Z", "query": "select 1"}
         ("terminate", [ROW, {**ROW, "pid": 8}], "type", "count"),
     ],
 )
-def test_a_signal_from_a_screen_is_a_plan_of_one_act(verb: Any, rows: list[Any], level: str, text: str) -> None:
+def test_a_signal_from_a_screen_is_a_plan_with_one_change(verb: Any, rows: list[Any], level: str, text: str) -> None:
     plan = signal_plan(verb, rows)
     ((_, one),) = plan.blocks()
     assert one.confirm is not None
@@ -297,7 +295,7 @@ def test_a_signal_from_a_screen_is_a_plan_of_one_act(verb: Any, rows: list[Any],
     assert one.settings["rows"] == [{"pid": row["pid"], "backend_start": ROW["backend_start"]} for row in rows]
 
 
-def test_how_far_a_session_was_goes_along_where_it_is_given() -> None:
+def test_the_query_start_of_a_session_is_passed_on_if_given() -> None:
     row = {**ROW, "query_start": "2026-11-22T05:00:09Z", "state_change": None}
     ((_, one),) = signal_plan("cancel", [row]).blocks()
     named = {"pid": 7, "backend_start": ROW["backend_start"], "query_start": "2026-11-22T05:00:09Z"}
@@ -305,12 +303,12 @@ def test_how_far_a_session_was_goes_along_where_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("rows", [[], [{"pid": 7, "backend_start": None}], [{"pid": 7}]])
-def test_a_session_that_is_not_known_for_certain_is_not_signalled(rows: list[Any]) -> None:
+def test_a_session_without_certain_identity_is_not_signalled(rows: list[Any]) -> None:
     with pytest.raises(UsageError):
         signal_plan("cancel", rows)
 
 
-def test_a_plan_of_one_act_walks_like_any_other() -> None:
+def test_a_plan_with_one_change_runs_like_any_other() -> None:
     action_preview = {"text": "one session", "exact": "pg_terminate_backend(7)", "count": 1}
     plan = signal_plan("terminate", [ROW])
     world = World(looks={"terminate/action": [ReadResult(values={"action_preview": action_preview})]})
@@ -321,12 +319,12 @@ def test_a_plan_of_one_act_walks_like_any_other() -> None:
     assert world.asked[0].text == "one session. On db2: type `db2` (the target name) to confirm, no to decline"
 
 
-def test_a_plan_of_one_act_that_is_declined_ends_there() -> None:
+def test_a_declined_plan_with_one_change_ends_there() -> None:
     ending, _, world = run(signal_plan("terminate", [ROW]), World(answers={"type": ["no"]}))
     assert (ending.state, ending.text, world.done) == ("aborted", "run aborted: terminate/action: declined by ann", [])
 
 
-def test_the_rows_a_decision_is_made_on_stay_in_view() -> None:
+def test_the_rows_a_decision_is_based_on_stay_in_view() -> None:
     ways = [{"key": "on", "text": "", "goto": "next"}]
     shown = block("a/preview", "preview", name="who", title="who waits")
     choose = block("b/choose", "choose", settings={"options": ways}, uses=("who",))
@@ -340,7 +338,7 @@ def test_the_rows_a_decision_is_made_on_stay_in_view() -> None:
     assert seen.blocks[0].exact == "\n-- who: 1 row"
 
 
-def test_the_checks_before_the_start_are_in_view_with_what_they_saw() -> None:
+def test_the_checks_before_the_start_are_shown_with_what_they_read() -> None:
     plan = plan_of(
         step("a", block("a/check", "check", leading=True)), step("b", block("b/check", "check", leading=True))
     )

@@ -40,7 +40,7 @@ EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'
         (fence("sh {check}", "<<a\n" * 5000), "9: the block has more than 16000 characters"),
     ],
 )  # fmt: skip
-def test_a_block_that_cannot_be_understood_is_told_with_what_was_meant(block: str, said: str) -> None:
+def test_an_invalid_block_is_reported_with_the_probable_form(block: str, said: str) -> None:
     assert any(said in line for line in told(book(block))), told(book(block))
 
 
@@ -61,7 +61,7 @@ def test_a_block_that_cannot_be_understood_is_told_with_what_was_meant(block: st
         ('strict = "perhaps"\n', "strict: 'perhaps' is not yes or no"),
     ],
 )
-def test_a_head_that_cannot_be_understood_is_told_with_what_was_meant(head: str, said: str) -> None:
+def test_an_invalid_front_matter_is_reported_with_the_probable_form(head: str, said: str) -> None:
     assert any(said in line for line in told(book(CHECK, head=head))), told(book(CHECK, head=head))
 
 
@@ -76,7 +76,7 @@ def test_a_head_that_cannot_be_understood_is_told_with_what_was_meant(head: str,
         ("End", "a step cannot be named 'end'"),
     ],
 )
-def test_a_heading_that_cannot_be_understood_is_told(heading: str, said: str) -> None:
+def test_an_invalid_heading_is_reported(heading: str, said: str) -> None:
     assert any(said in line for line in told(book(CHECK, heading=heading))), told(book(CHECK, heading=heading))
 
 
@@ -100,29 +100,29 @@ def test_durations_and_sizes_are_seconds_and_bytes_in_the_plan() -> None:
         ("yes people=2", Confirmation(level="yes", people=2)),
     ],
 )
-def test_a_confirmation_says_what_has_to_be_said(written: str, meant: Confirmation) -> None:
+def test_a_confirmation_shows_what_must_be_typed(written: str, meant: Confirmation) -> None:
     assert only_block(book(fence(f"sql {{change confirm={written}}}", "delete from public.t"))).confirm == meant
 
 
-def test_checks_before_the_first_act_are_asked_before_the_start() -> None:
+def test_checks_before_the_first_change_run_before_the_start() -> None:
     act = fence("sql {change confirm=yes}", "delete from public.t")
     plan = plan_of(steps(A=CHECK, B=f"{CHECK}\n\n{act}\n\n{CHECK}", C=CHECK))
     assert [block.leading for _, block in plan.blocks()] == [True, True, False, False, False]
 
 
-def test_a_check_on_what_was_measured_before_is_not_asked_before_the_start() -> None:
+def test_a_check_on_an_earlier_measurement_does_not_run_before_the_start() -> None:
     measure = fence("expr {measure as=before}", "memory.free_bytes")
     plan = plan_of(book(measure, fence("expr {check}", "before.free_bytes > 1GB"), CHECK))
     assert [block.leading for _, block in plan.blocks()] == [False, False, True]
 
 
-def test_a_measurement_against_an_earlier_one_takes_the_same_fields() -> None:
+def test_a_measurement_compared_with_an_earlier_one_has_the_same_fields() -> None:
     plan = plan_of(book(fence("expr {measure as=before}", "memory.free_bytes"), fence("expr {measure against=before}")))
     first, second = (block for _, block in plan.blocks())
     assert second.body == first.body and second.settings == {"against": "before"}
 
 
-def test_a_block_knows_the_inputs_and_results_it_uses() -> None:
+def test_a_block_has_the_list_of_inputs_and_results_it_uses() -> None:
     plan = plan_of(book(
         fence("sql {preview as=idle}", "select pid from pg_stat_activity where extract(epoch from now()) > %(every)s"),
         fence("toml {action signal-backend confirm=type:count}", 'rows = "%(idle)s"'),
@@ -133,12 +133,12 @@ def test_a_block_knows_the_inputs_and_results_it_uses() -> None:
     assert [block.uses for _, block in plan.blocks()] == [("every",), ("idle",), ("every",), ("copy", "idle")]
 
 
-def test_the_panels_of_a_step_are_those_its_expressions_name_unless_it_says_so() -> None:
+def test_the_panels_of_a_step_are_those_of_its_expressions_unless_it_names_others() -> None:
     assert plan_of(book(CHECK)).steps[0].panels == ("memory",)
     assert plan_of(book(CHECK, heading="A {panels=io,disks}")).steps[0].panels == ("io", "disks")
 
 
-def test_a_last_section_of_sources_is_shown_and_is_no_step() -> None:
+def test_a_final_section_of_sources_is_shown_and_is_not_a_step() -> None:
     words = "Walked on PostgreSQL 15, 18.\n\n- it says so: the manual"
     plan = plan_of(steps(A=CHECK, Sources=words))
     assert ([step.id for step in plan.steps], [one.text for one in plan.sources]) == (
@@ -150,7 +150,7 @@ def test_a_last_section_of_sources_is_shown_and_is_no_step() -> None:
     assert "step sources has no block" in "".join(told(steps(A=CHECK, Sources=words, B=CHECK)))
 
 
-def test_a_plan_has_the_same_hash_wherever_its_document_lies_and_another_when_a_word_changes() -> None:
+def test_a_plan_has_the_same_hash_for_any_path_and_another_one_for_any_changed_word() -> None:
     from dba_console.runbooks.compile import compile_text
 
     text = book(CHECK)

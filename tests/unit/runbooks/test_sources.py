@@ -11,7 +11,7 @@ RUNBOOKS = sorted((Path(__file__).resolve().parents[3] / "runbooks").glob("*.md"
 
 
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
-def test_a_document_ends_with_the_servers_it_was_walked_on_and_its_sources(path: Path) -> None:
+def test_a_document_ends_with_the_servers_it_was_tested_on_and_its_sources(path: Path) -> None:
     _, _, last = path.read_text().rpartition("\n## ")
     title, _, section = last.partition("\n")
     assert title == "Sources", "its last section"

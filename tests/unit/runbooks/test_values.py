@@ -52,11 +52,11 @@ PLAN = plan_of(book(
         ("secret", " kept as it is ", " kept as it is "),
     ],
 )
-def test_a_value_is_read_by_its_type(kind: str, text: str, value: Any) -> None:
+def test_a_value_is_parsed_by_its_type(kind: str, text: str, value: Any) -> None:
     assert value_of(Input(name="x", type=kind), text) == value
 
 
-def test_every_type_can_be_read() -> None:
+def test_every_type_can_be_parsed() -> None:
     for kind in TYPES:
         choices = ("/1",) if kind == "choice" else ()
         with pytest.raises(UsageError):
@@ -80,12 +80,12 @@ def test_every_type_can_be_read() -> None:
         (Input(name="x", type="text"), "a\0b", "or contains a zero byte"),
     ],
 )
-def test_a_value_that_will_not_do_is_refused_in_a_sentence(one: Input, text: str, said: str) -> None:
+def test_an_invalid_value_is_refused_with_the_reason(one: Input, text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         value_of(one, text)
 
 
-def test_a_secret_that_will_not_do_is_not_told() -> None:
+def test_an_invalid_secret_is_not_shown() -> None:
     with pytest.raises(UsageError) as refused:
         value_of(Input(name="x", type="secret", secret=True, pattern="[a-z]+"), "HUSH")
     assert "HUSH" not in str(refused.value)
@@ -99,13 +99,13 @@ def test_a_secret_that_will_not_do_is_not_told() -> None:
         ("int", 0, "0"),
     ],
 )  # fmt: skip
-def test_a_default_is_told_as_it_would_be_written(kind: str, value: Any, text: str) -> None:
+def test_a_default_is_shown_as_it_would_be_written(kind: str, value: Any, text: str) -> None:
     one = Input(name="one", type=kind)
     assert as_written(one, value) == text
     assert value_of(one, text) == value
 
 
-def test_inputs_have_what_was_given_else_their_default_else_are_unknown() -> None:
+def test_inputs_have_the_given_value_or_their_default_or_are_unknown() -> None:
     assert typed(PLAN, {"who": "app"}) == {"every": 1800.0, "who": "app", "word": None}
     with pytest.raises(UsageError, match="book needs who"):
         typed(PLAN, {})
@@ -113,7 +113,7 @@ def test_inputs_have_what_was_given_else_their_default_else_are_unknown() -> Non
         typed(PLAN, {"woh": "app"})
 
 
-def test_a_wait_gets_its_time_from_an_input_before_the_walk() -> None:
+def test_a_wait_gets_its_duration_from_an_input_before_the_run() -> None:
     (wait, _) = (block for _, block in bind_inputs(PLAN, {"every": 60.0, "who": "a", "word": None}).blocks())
     assert wait.settings == {"hold_for_s": 60.0}
 
@@ -140,7 +140,7 @@ def test_a_value_that_cannot_be_typed_as_a_phrase_is_refused_before_the_run(valu
         typed(plan, {"to": value})
 
 
-def test_a_statement_binds_values_quotes_names_and_leaves_every_other_sign_alone() -> None:
+def test_a_statement_binds_values_quotes_names_and_changes_no_other_character() -> None:
     text, params = statement(
         "select '100%', %(n)s from %(t)R where %(c)I like 'a%' and x % 2 = %(n)L",
         {"n": 5, "t": 's."a""b"', "c": 'x" or 1=1', "other": 1},
@@ -149,25 +149,25 @@ def test_a_statement_binds_values_quotes_names_and_leaves_every_other_sign_alone
     assert params == {"n": 5}
 
 
-def test_a_statement_that_names_a_value_nobody_gave_is_refused() -> None:
+def test_a_statement_with_a_missing_value_is_refused() -> None:
     with pytest.raises(UsageError, match="x has no value"):
         statement("select %(x)s", {})
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 64, 5, None, "ä" * 32])
-def test_what_cannot_be_a_name_is_not_quoted(name: Any) -> None:
+def test_an_invalid_name_is_not_quoted(name: Any) -> None:
     with pytest.raises(UsageError):
         quoted(name)
 
 
-def test_a_literal_cannot_end_early_nor_join_the_sign_before_it() -> None:
+def test_a_literal_can_neither_end_early_nor_join_the_previous_character() -> None:
     assert literal("a'; drop table public.t; --") == "'a''; drop table public.t; --'"
     assert literal("a\\'b") == " E'a\\\\''b'"
     assert "x -" + literal(-1) == "x - -1"
     assert (literal(True), literal(None), literal(1.5)) == ("true", "NULL", "1.5")
 
 
-def test_only_a_text_that_is_wholly_a_reference_is_replaced() -> None:
+def test_only_a_text_that_is_entirely_a_reference_is_replaced() -> None:
     rows = [{"pid": 1}]
     assert fill_references({"rows": "%(idle)s", "a": ["x %(idle)s", 3]}, {"idle": rows}) == {
         "rows": rows,
@@ -182,7 +182,7 @@ def test_only_a_text_that_is_wholly_a_reference_is_replaced() -> None:
         arguments(["%(copy.first_line)s"], copy)
 
 
-def test_the_environment_holds_plain_numbers_and_the_parts_of_results() -> None:
+def test_the_environment_contains_plain_numbers_and_the_parts_of_results() -> None:
     values = {"every": 1800.0, "size": 10 << 20, "yes": True, "none": None, "copy": {"exit": 0, "first_line": "a b"}}
     assert environment(values, values) == {
         "RB_every": "1800", "RB_size": "10485760", "RB_yes": "1", "RB_copy_exit": "0", "RB_copy_first_line": "a b",
@@ -190,12 +190,12 @@ def test_the_environment_holds_plain_numbers_and_the_parts_of_results() -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=60))
-def test_whatever_a_value_is_a_command_gets_it_as_one_word(text: str) -> None:
+def test_whatever_the_value_a_command_gets_it_as_one_word(text: str) -> None:
     assert list(environment(["x"], {"x": text}).values()) == [text]
     assert arguments(["a", "%(x)s"], {"x": text}) == ["a", text]
 
 
-def test_a_shell_sees_the_value_and_nothing_of_it_runs() -> None:
+def test_a_shell_gets_the_value_and_executes_no_part_of_it() -> None:
     hostile = "$(echo no) `echo no` ; echo no \" ' * \n%"
     done = subprocess.run(
         ["bash", "-c", 'printf %s "$RB_x"'], env={"PATH": "/usr/bin:/bin", **environment(["x"], {"x": hostile})},
@@ -204,7 +204,7 @@ def test_a_shell_sees_the_value_and_nothing_of_it_runs() -> None:
     assert done.stdout == hostile
 
 
-def test_a_part_of_a_result_reaches_sql_as_any_value_does() -> None:
+def test_a_part_of_a_result_is_bound_in_sql_like_any_value() -> None:
     values = for_sql({"was": {"limit": -1, "who": "it's"}, "rows": [{"a": 1}]})
     text = "alter role %(was.who)I connection limit %(was.limit)L -- %(was.limit)s"
     assert statement(text, values) == (

@@ -40,9 +40,7 @@ def forked() -> Plan:
         ("stop", [], {"small": "jumped to the end", "big": "jumped to the end", "after": "jumped to the end"}),
     ],
 )
-def test_every_option_of_a_decision_leads_where_it_says(
-    answer: str, walked: list[str], skipped: dict[str, str]
-) -> None:
+def test_every_option_of_a_decision_leads_to_its_step(answer: str, walked: list[str], skipped: dict[str, str]) -> None:
     ending, state, world = run(forked(), World(answers={"choose": ["neither", answer]}))
     assert ending.state == "done"
     assert [one for one, _ in world.done] == [f"{one}/change" for one in walked]
@@ -50,21 +48,21 @@ def test_every_option_of_a_decision_leads_where_it_says(
     assert world.rejected == ["invalid answer 'neither': expected one of small, big, stop"]
 
 
-def test_a_branch_is_not_walked_onto_from_above() -> None:
+def test_a_branch_is_not_entered_from_the_step_above() -> None:
     plan = plan_of(step("a", change("a")), step("b", change("b"), branch=True), step("c", change("c")))
     _, state, world = run(plan)
     assert [one for one, _ in world.done] == ["a/change", "c/change"]
     assert state.steps["b"].note == "branch not chosen"
 
 
-def test_a_branch_that_was_not_walked_leads_nowhere() -> None:
+def test_a_branch_that_was_not_taken_leads_nowhere() -> None:
     """`then` belongs to who came along the branch: a step passed over does not send the run elsewhere."""
     plan = plan_of(step("a", change("a"), branch=True, then="end"), step("b", change("b")))
     _, _, world = run(plan)
     assert [one for one, _ in world.done] == ["b/change"]
 
 
-def test_what_follows_a_decision_in_its_step_is_not_run_when_it_leads_away() -> None:
+def test_blocks_after_a_decision_are_skipped_when_it_leads_to_another_step() -> None:
     ways = [{"key": "away", "text": "", "goto": "b"}]
     plan = plan_of(
         step("a", block("a/choose", "choose", settings={"options": ways}), change("a")), step("b", change("b"))
@@ -81,13 +79,13 @@ def rounds(**settings: Any) -> Plan:
     )
 
 
-def test_rounds_are_counted_and_their_executions_go_on() -> None:
+def test_rounds_are_counted_and_their_execution_numbers_continue() -> None:
     _, state, world = run(rounds(times=3))
     assert world.done == [("a/change", 1), ("a/change", 2), ("a/change", 3), ("c/change", 1)]
     assert (state.steps["a"].round, state.steps["b"].round, state.steps["c"].round) == (3, 3, 1)
 
 
-def test_rounds_go_on_while_it_lasts_and_stop_when_nobody_can_tell() -> None:
+def test_rounds_continue_while_the_condition_holds_and_stop_when_it_is_unknown() -> None:
     going = {"language": "expr", "text": "stalled"}
     looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False, text="no stall")]
     _, state, world = run(rounds(**{"while": going}), World(looks={"b/repeat:while": looks}))
@@ -98,12 +96,12 @@ def test_rounds_go_on_while_it_lasts_and_stop_when_nobody_can_tell() -> None:
     assert ending.state == "failed"
 
 
-def test_a_person_says_whether_there_is_another_round() -> None:
+def test_the_operator_decides_on_another_round() -> None:
     _, _, world = run(rounds(ask=True), World(answers={"choose": ["again", "enough"]}))
     assert [one for one, _ in world.done] == ["a/change"] * 2 + ["c/change"]
 
 
-def test_the_time_between_rounds_is_not_begun_anew_after_a_kill() -> None:
+def test_the_time_between_rounds_is_not_restarted_after_a_kill() -> None:
     plan = rounds(times=2)
     world = World()
     state = begin(plan, world)
@@ -124,7 +122,7 @@ def test_the_time_between_rounds_is_not_begun_anew_after_a_kill() -> None:
 UNTIL = {"until": {"language": "expr", "text": "replication.lag_s < 1"}, "every_s": 5}
 
 
-def test_a_wait_looks_until_it_holds_and_unknown_is_not_yes() -> None:
+def test_a_wait_reads_until_its_condition_holds_and_unknown_is_not_true() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL)))
     looks = [
         ReadResult(holds=None, text="?"),
@@ -136,7 +134,7 @@ def test_a_wait_looks_until_it_holds_and_unknown_is_not_yes() -> None:
     assert (ending.state, state.blocks["a/wait"].machine_s) == ("done", 15.0)
 
 
-def test_a_wait_that_has_to_hold_begins_anew_when_it_breaks() -> None:
+def test_the_hold_time_of_a_wait_restarts_when_the_condition_fails() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings={**UNTIL, "hold_for_s": 10})))
     looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False), ReadResult(holds=True)]
     _, state, _ = run(plan, World(looks={"a/wait": looks}))
@@ -144,7 +142,7 @@ def test_a_wait_that_has_to_hold_begins_anew_when_it_breaks() -> None:
 
 
 @pytest.mark.parametrize(("answers", "end", "waited"), [(["wait"], "done", 20.0), (["abort"], "failed", 12.0)])
-def test_a_wait_that_ran_out_of_time_is_a_persons_decision(answers: list[Any], end: str, waited: float) -> None:
+def test_a_wait_that_timed_out_is_decided_by_the_operator(answers: list[Any], end: str, waited: float) -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL, timeout_s=12)))
     looks = [ReadResult(holds=False)] * 5 + [ReadResult(holds=True)]
     ending, state, world = run(plan, World(looks={"a/wait": looks}, answers={"failed": answers}))
@@ -168,7 +166,7 @@ def test_a_wait_shows_what_it_waits_for() -> None:
     assert state.waiting.left == "4, about 5.0s to zero (estimated)"
 
 
-def test_time_that_has_to_pass_goes_on_while_the_agent_is_dead() -> None:
+def test_a_fixed_waiting_time_continues_while_the_agent_is_dead() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings={"hold_for_s": 600})))
     world = World(kill_after=5)
     with pytest.raises(Killed):
@@ -181,7 +179,7 @@ def test_time_that_has_to_pass_goes_on_while_the_agent_is_dead() -> None:
     assert world.wall_us - before == 1_000_000
 
 
-def test_a_point_in_time_that_cannot_be_read_fails() -> None:
+def test_an_invalid_point_in_time_fails() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings={"until_time": "noon"})))
     ending, _, _ = run(plan, World(answers={"failed": ["abort"]}))
     assert ending.text.startswith("run failed: a/wait: not a time")
@@ -198,7 +196,7 @@ THREE = plan_of(
 )
 
 
-def test_a_paused_run_holds_still_until_a_person_goes_on() -> None:
+def test_a_paused_run_waits_until_the_operator_continues() -> None:
     world = World(answers={"a/manual": [wish("pause")], "choose": ["", "continue"]})
     ending, state, world = run(THREE, world)
     assert ending.state == "done"
@@ -224,7 +222,7 @@ def test_a_paused_run_is_still_paused_after_a_kill_until_it_is_resumed() -> None
     assert ending.state == "done"
 
 
-def test_a_step_is_left_out_with_a_reason_only() -> None:
+def test_a_step_is_skipped_only_with_a_reason() -> None:
     world = World(answers={"b/manual": [wish("skip", reason=" "), wish("skip", reason="ours is newer")]})
     ending, state, world = run(THREE, world)
     assert (ending.state, world.rejected) == ("done", ["a skip needs a reason"])
@@ -232,7 +230,7 @@ def test_a_step_is_left_out_with_a_reason_only() -> None:
     assert [one.fields["what"] for one in state.deviations] == ["skip"]
 
 
-def test_a_jump_forward_says_what_it_leaves_out() -> None:
+def test_a_jump_forward_names_the_skipped_steps() -> None:
     _, state, _ = run(THREE, World(answers={"a/manual": [wish("jump", step="c")]}))
     assert {one: known.status for one, known in state.steps.items()} == {"a": "skipped", "b": "skipped", "c": "ok"}
     assert state.steps["b"].note == "jumped to c"
@@ -243,7 +241,7 @@ def test_a_jump_to_the_end_ends_it() -> None:
     assert (ending.state, len(state.deviations)) == ("done", 1)
 
 
-def test_a_jump_back_walks_again_but_not_past_a_point_of_no_return() -> None:
+def test_a_jump_back_repeats_steps_but_not_past_a_point_of_no_return() -> None:
     world = World(answers={"c/manual": [wish("jump", step="a")]})
     _, state, world = run(THREE, world)
     assert {one: known.round for one, known in state.steps.items()} == {"a": 2, "b": 2, "c": 2}
@@ -254,14 +252,14 @@ def test_a_jump_back_walks_again_but_not_past_a_point_of_no_return() -> None:
 
 
 @pytest.mark.parametrize("step_id", ["nowhere", "a"])
-def test_a_jump_to_nowhere_or_here_is_refused(step_id: str) -> None:
+def test_a_jump_to_an_unknown_or_the_current_step_is_refused(step_id: str) -> None:
     ending, _, world = run(THREE, World(answers={"a/manual": [wish("jump", step=step_id)]}))
     assert (ending.state, len(world.rejected)) == ("done", 1)
 
 
 @pytest.mark.parametrize("verb", ["pause", "skip", "abort", "jump", "undo"])
 @pytest.mark.parametrize("at", ["start", "ack", "yes", "type", "choose", "manual", "input", "failed", "settle"])
-def test_any_question_can_be_answered_by_a_wish(verb: Any, at: Any) -> None:
+def test_any_question_can_be_answered_by_an_interrupt(verb: Any, at: Any) -> None:
     """Whatever is asked, a wish does what it says or is refused with a reason, and the run comes to an end."""
     kinds: dict[str, Any] = {
         "choose": block("a/choose", "choose", settings={"options": [{"key": "on", "text": "", "goto": "next"}]}),
@@ -292,7 +290,7 @@ def test_any_question_can_be_answered_by_a_wish(verb: Any, at: Any) -> None:
     assert not gives_up or ("b/change", 1) not in world.done
 
 
-def test_what_was_confirmed_before_a_change_is_asked_again_when_it_is_tried_again() -> None:
+def test_the_confirmation_before_a_change_is_asked_again_on_a_retry() -> None:
     plan = plan_of(
         step(
             "a",
@@ -310,7 +308,7 @@ def test_what_was_confirmed_before_a_change_is_asked_again_when_it_is_tried_agai
     assert [asked.kind for asked in world.asked] == ["start", "yes", "failed", "yes"]
 
 
-def test_other_inputs_are_not_offered_once_some_of_the_rows_are_done() -> None:
+def test_after_some_rows_are_done_changing_the_inputs_is_not_offered() -> None:
     change = block("a/change", "change", settings={"each": True}, uses=("n",), confirm=Confirmation(level="yes"))
     plan = plan_of(
         step(

@@ -123,7 +123,7 @@ def sample(one: Input) -> str:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
-def test_every_way_through_a_shipped_runbook_comes_to_an_end(path: Path) -> None:
+def test_every_path_through_a_shipped_runbook_ends(path: Path) -> None:
     plan = plan_from(path)
     walked: set[str] = set()
     for answers in ways(plan):
@@ -179,5 +179,5 @@ def test_a_shipped_runbook_can_be_rehearsed(path: Path) -> None:
     assert (ending.state, world.done, world.asked) == ("done", [], [])
 
 
-def test_there_are_documents() -> None:
+def test_the_document_list_is_not_empty() -> None:
     assert DOCUMENTS

@@ -111,7 +111,7 @@ def test_killed_after_any_record_it_comes_to_the_same_end(plan: Plan, in_act: bo
 
 
 @given(plan=plans())
-def test_a_state_is_the_fold_of_its_records(plan: Plan) -> None:
+def test_a_state_is_the_replay_of_its_records(plan: Plan) -> None:
     _, state, here = run(plan, world())
     folded = replay_records(plan, journal(here.records))
     state.current = ""
@@ -119,7 +119,7 @@ def test_a_state_is_the_fold_of_its_records(plan: Plan) -> None:
 
 
 @given(plan=plans())
-def test_nothing_is_left_out_unsaid(plan: Plan) -> None:
+def test_nothing_is_skipped_silently(plan: Plan) -> None:
     ending, state, here = run(plan, world())
     assert ending.state == "done"
     assert all(known.status in ("ok", "skipped") for known in state.steps.values())
@@ -132,7 +132,7 @@ def test_nothing_is_left_out_unsaid(plan: Plan) -> None:
 
 
 @given(plan=plans(), in_act=st.booleans())
-def test_killed_while_it_is_taken_back_it_is_taken_back_once(plan: Plan, in_act: bool) -> None:
+def test_killed_while_reverting_it_is_reverted_once(plan: Plan, in_act: bool) -> None:
     last = block("z/check", "check")
     plan = msgspec.structs.replace(plan, steps=(*plan.steps, step("z", last)))
 
@@ -157,7 +157,7 @@ def test_killed_while_it_is_taken_back_it_is_taken_back_once(plan: Plan, in_act:
         assert told(state) == told(whole)
 
 
-def test_an_intent_without_result_is_settled_before_anything_else() -> None:
+def test_an_intent_without_a_result_is_resolved_before_anything_else() -> None:
     plan = plan_of(step("a", block("a/change", "change")), step("b", block("b/change", "change")))
     here = World(kill_in_do=True)
     with pytest.raises(Killed):
@@ -172,7 +172,7 @@ def test_an_intent_without_result_is_settled_before_anything_else() -> None:
 UNKNOWN = Outcome(state="unknown", text="the connection broke")
 
 
-def test_an_end_nobody_can_tell_is_settled_by_what_it_was_for() -> None:
+def test_an_unknown_outcome_is_resolved_by_the_effect_of_the_block() -> None:
     plan = plan_of(step("a", block("a/run", "run", done=CONDITION)))
     here = World(
         outcomes={"a/run": [UNKNOWN]},
@@ -193,7 +193,7 @@ def test_an_end_nobody_can_tell_is_settled_by_what_it_was_for() -> None:
         (["abort"], "failed", 1),
     ],
 )
-def test_an_end_nobody_can_tell_is_settled_by_a_person_with_a_reason(answers: list[Any], end: str, done: int) -> None:
+def test_an_unknown_outcome_is_resolved_by_the_operator_with_a_reason(answers: list[Any], end: str, done: int) -> None:
     plan = plan_of(step("a", block("a/run", "run")))
     here = World(outcomes={"a/run": [UNKNOWN]}, settles={"a/run": [UNKNOWN] * 3}, answers={"settle": answers})
     ending, state, here = run(plan, here)
@@ -203,7 +203,7 @@ def test_an_end_nobody_can_tell_is_settled_by_a_person_with_a_reason(answers: li
     assert copy.copy(here.rejected) in ([], ["ok needs a reason: ok REASON"])
 
 
-def test_an_act_that_was_confirmed_before_the_kill_is_confirmed_again() -> None:
+def test_a_change_confirmed_before_the_kill_is_confirmed_again() -> None:
     typed = Confirmation(level="type", text="count")
     plan = plan_of(step("a", block("a/preview", "preview"), block("a/change", "change", confirm=typed)))
     here = World(looks={"a/preview": [ReadResult(rows=ROWS), ReadResult(rows=ROWS[:1])]})
@@ -215,7 +215,7 @@ def test_an_act_that_was_confirmed_before_the_kill_is_confirmed_again() -> None:
     assert [asked.expects for asked in here.asked if asked.kind == "type"] == ["2", "1"]
 
 
-def test_a_secret_given_on_the_way_is_asked_for_again() -> None:
+def test_a_secret_entered_during_the_run_is_asked_for_again() -> None:
     secret = block("a/input", "input", name="key", settings={"name": "key", "type": "secret", "secret": True})
     plan = plan_of(step("a", secret, block("a/change", "change", uses=("key",)), block("a/manual", "manual")))
     here = World(answers={"input": ["hush", "hush"]})
@@ -231,7 +231,7 @@ def test_a_secret_given_on_the_way_is_asked_for_again() -> None:
     assert "hush" not in repr(here.records)
 
 
-def test_a_confirmation_that_covers_an_act_is_asked_for_again() -> None:
+def test_a_confirmation_that_covers_a_change_is_asked_for_again() -> None:
     covered = (block("a/confirm", "confirm", confirm=Confirmation(level="yes")), block("a/change", "change"))
     plan = plan_of(step("a", block("a/check", "check"), *covered))
     here = World(kill_after=7)
@@ -244,7 +244,7 @@ def test_a_confirmation_that_covers_an_act_is_asked_for_again() -> None:
     assert here.looked == [("a/check", "check")] * 2
 
 
-def test_an_act_that_was_not_finished_is_confirmed_and_done_again_without_a_decision() -> None:
+def test_an_unfinished_change_is_confirmed_and_repeated_without_a_decision() -> None:
     blocks = (block("a/check", "check"), block("a/preview", "preview"), block("a/change", "change", confirm=CONFIRMED))
     plan = plan_of(step("a", *blocks))
     rows = {"a/preview": [ReadResult(holds=True, text="", rows=ROWS)]}

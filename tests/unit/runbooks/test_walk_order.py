@@ -29,7 +29,7 @@ def one(kind: str, **given: Any) -> Block:
     return block(f"a/{kind}", kind, **given)
 
 
-def test_an_act_is_done_only_after_its_tests_its_question_and_its_intent() -> None:
+def test_a_change_is_made_only_after_its_conditions_its_question_and_its_intent() -> None:
     plan = plan_of(step("a", one("change", when=YES, done=YES, confirm=TYPED)))
     world = World()
     course = walk(plan, begin(plan, world), now=world.now)
@@ -57,7 +57,7 @@ def test_an_act_is_done_only_after_its_tests_its_question_and_its_intent() -> No
         ("done", ReadResult(holds=True, text="gone"), "already done: gone"),
     ],
 )
-def test_a_block_that_does_not_apply_or_is_done_is_skipped_and_says_why(
+def test_a_block_that_does_not_apply_or_is_already_done_is_skipped_with_the_reason(
     test: str, seen: ReadResult, skipped: str
 ) -> None:
     plan = plan_of(step("a", one("change", **{test: YES})))
@@ -69,7 +69,7 @@ def test_a_block_that_does_not_apply_or_is_done_is_skipped_and_says_why(
 
 @pytest.mark.parametrize("test", ["when", "done"])
 @pytest.mark.parametrize("seen", [ReadResult(holds=None), ReadResult(holds=True, error="no connection")])
-def test_a_test_that_cannot_tell_is_a_failure(test: str, seen: ReadResult) -> None:
+def test_an_unknown_condition_is_a_failure(test: str, seen: ReadResult) -> None:
     plan = plan_of(step("a", one("change", **{test: YES})))
     ending, state, world = run(plan, World(looks={f"a/change:{test}": [seen]}, answers={"failed": ["abort"]}))
     assert (ending.state, world.done) == ("failed", [])
@@ -79,13 +79,13 @@ def test_a_test_that_cannot_tell_is_a_failure(test: str, seen: ReadResult) -> No
 @pytest.mark.parametrize(
     "seen", [ReadResult(holds=False), ReadResult(holds=None), ReadResult(holds=True, error="timeout")]
 )
-def test_a_check_passes_only_if_it_is_known_to_hold(seen: ReadResult) -> None:
+def test_a_check_passes_only_if_it_is_known_to_be_true(seen: ReadResult) -> None:
     plan = plan_of(step("a", one("check"), one("change")))
     ending, _, world = run(plan, World(looks={"a/check": [seen]}, answers={"failed": ["abort"]}))
     assert (ending.state, world.done) == ("failed", [])
 
 
-def test_a_failed_block_can_be_tried_again_left_out_or_end_the_run() -> None:
+def test_a_failed_block_can_be_retried_or_skipped_or_end_the_run() -> None:
     plan = plan_of(step("a", one("check"), one("change")))
     looks = [ReadResult(holds=False), ReadResult(holds=False), ReadResult(holds=True)]
     ending, state, world = run(plan, World(looks={"a/check": looks}, answers={"failed": ["retry", "retry"]}))
@@ -98,7 +98,7 @@ def test_a_failed_block_can_be_tried_again_left_out_or_end_the_run() -> None:
     assert state.blocks["a/check"].status == "skipped"
 
 
-def test_a_strict_runbook_lets_nothing_be_left_out() -> None:
+def test_a_strict_runbook_does_not_allow_skipping() -> None:
     plan = plan_of(step("a", one("check")), strict=True)
     wish = OperatorInterrupt(verb="skip", who="ann", reason="no time")
     world = World(looks={"a/check": [ReadResult(holds=False)]}, answers={"failed": ["skip no time", wish, "abort"]})
@@ -108,7 +108,7 @@ def test_a_strict_runbook_lets_nothing_be_left_out() -> None:
     assert "skip" not in [option.key for option in world.asked[-1].options]
 
 
-def test_a_failed_act_that_is_tried_again_is_an_execution_of_its_own() -> None:
+def test_a_retried_change_is_an_execution_of_its_own() -> None:
     plan = plan_of(step("a", one("change", confirm=TYPED)))
     outcomes = [Outcome(state="failed", text="lock timeout"), Outcome(state="ok", text="done")]
     ending, state, world = run(plan, World(outcomes={"a/change": outcomes}, answers={"failed": ["retry"]}))
@@ -118,7 +118,7 @@ def test_a_failed_act_that_is_tried_again_is_an_execution_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("state", ["stopped", "refused", "failed"])
-def test_an_act_that_did_not_come_to_its_end_waits_for_a_decision(state: Any) -> None:
+def test_an_incomplete_change_waits_for_a_decision(state: Any) -> None:
     plan = plan_of(step("a", one("change")))
     world = World(outcomes={"a/change": [Outcome(state=state, text="why")]}, answers={"failed": ["abort"]})
     ending, _, _ = run(plan, world)
@@ -139,13 +139,13 @@ def test_no_declines_and_nothing_is_done(level: Any, word: str) -> None:
     assert (ending.state, world.done) == ("failed", [])
 
 
-def test_what_would_have_to_be_typed_and_is_not_known_confirms_nothing() -> None:
+def test_an_unknown_confirmation_text_confirms_nothing() -> None:
     plan = plan_of(step("a", one("change", confirm=Confirmation(level="type", text="count"))))
     ending, _, world = run(plan, World(answers={"failed": ["abort"]}))
     assert (ending.state, world.done) == ("failed", [])
 
 
-def test_two_people_are_two() -> None:
+def test_two_operators_must_be_different() -> None:
     plan = plan_of(step("a", one("change", confirm=Confirmation(level="type", text="target", people=2))))
     world = World()
     state = begin(plan, world)
@@ -168,7 +168,7 @@ def test_a_run_that_is_not_started_changes_nothing() -> None:
     assert (ending.state, world.done, world.looked) == ("aborted", [], [("a/check", "check")])
 
 
-def test_leading_checks_come_before_the_question_and_are_not_made_twice() -> None:
+def test_leading_checks_run_before_the_question_and_not_twice() -> None:
     plan = plan_of(
         step("a", one("measure")), step("b", block("b/check", "check", leading=True), block("b/change", "change"))
     )
@@ -176,13 +176,13 @@ def test_leading_checks_come_before_the_question_and_are_not_made_twice() -> Non
     assert world.looked == [("b/check", "check"), ("a/measure", "measure")]
 
 
-def test_leading_checks_are_made_again_when_the_start_was_long_in_coming() -> None:
+def test_leading_checks_are_repeated_if_the_start_was_long_delayed() -> None:
     plan = plan_of(step("a", one("check", leading=True), one("change")))
     _, _, world = run(plan, World(human_s=3600.0))
     assert world.looked == [("a/check", "check")] * 2
 
 
-def test_only_the_rows_of_the_preview_are_acted_on() -> None:
+def test_only_the_rows_of_the_preview_are_changed() -> None:
     rows = ({"pid": 1}, {"pid": 2})
     plan = plan_of(step("a", one("preview"), one("change", confirm=Confirmation(level="type", text="count"))))
     _, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=rows)]}))
@@ -190,14 +190,14 @@ def test_only_the_rows_of_the_preview_are_acted_on() -> None:
     assert list(state.executions[0].intent.fields["rows"]) == list(rows)
 
 
-def test_no_rows_are_nothing_to_act_on() -> None:
+def test_without_rows_nothing_is_changed() -> None:
     plan = plan_of(step("a", one("preview"), one("change", confirm=TYPED)))
     ending, state, world = run(plan, World(looks={"a/preview": [ReadResult(rows=())]}))
     assert (ending.state, world.done) == ("done", [])
     assert state.blocks["a/change"].note == "nothing to act on: the preview returned no rows"
 
 
-def test_a_change_for_each_row_is_confirmed_once_and_done_once_a_row() -> None:
+def test_a_per_row_change_is_confirmed_once_and_done_once_per_row() -> None:
     rows = tuple({"pid": pid} for pid in range(3))
     change = one("change", settings={"each": True}, confirm=Confirmation(level="type", text="count"))
     outcomes = [Outcome(state="ok", text="1"), Outcome(state="failed", text="2"), Outcome(state="failed", text="2")]
@@ -212,7 +212,7 @@ def test_a_change_for_each_row_is_confirmed_once_and_done_once_a_row() -> None:
     assert [asked.kind for asked in world.asked] == ["start", "type", "failed", "failed"]
 
 
-def test_a_retry_looks_again_at_what_it_acts_on() -> None:
+def test_a_retry_reads_again_what_it_changes() -> None:
     plan = plan_of(step("a", one("preview"), one("change")))
     looks = [ReadResult(rows=({"pid": 1},)), ReadResult(rows=({"pid": 1}, {"pid": 2}))]
     world = World(looks={"a/preview": looks}, outcomes={"a/change": [Outcome(state="failed", text="no")]})
@@ -220,7 +220,7 @@ def test_a_retry_looks_again_at_what_it_acts_on() -> None:
     assert len(state.executions[-1].intent.fields["rows"]) == 2
 
 
-def test_an_action_is_seen_before_the_question_and_bound_to_what_was_seen() -> None:
+def test_an_action_is_previewed_before_the_question_and_bound_to_that_preview() -> None:
     action_preview = {
         "text": "frees 18 GB",
         "exact": "echo 1 > drop_caches",
@@ -237,7 +237,9 @@ def test_an_action_is_seen_before_the_question_and_bound_to_what_was_seen() -> N
 
 
 @pytest.mark.parametrize(("action_preview", "status"), [({"refusal": "in use"}, "failed"), ({"done": True}, "skipped")])
-def test_an_action_that_refuses_or_has_nothing_to_do_is_not_begun(action_preview: dict[str, Any], status: str) -> None:
+def test_an_action_that_refuses_or_has_nothing_to_do_is_not_started(
+    action_preview: dict[str, Any], status: str
+) -> None:
     world = World(
         looks={"a/action": [ReadResult(values={"action_preview": action_preview})]}, answers={"failed": ["abort"]}
     )
@@ -245,7 +247,7 @@ def test_an_action_that_refuses_or_has_nothing_to_do_is_not_begun(action_preview
     assert (world.done, state.blocks["a/action"].status) == ([], status)
 
 
-def test_values_reach_the_intent_by_name_and_secrets_do_not() -> None:
+def test_values_are_recorded_in_the_intent_by_name_and_secrets_are_not() -> None:
     inputs = (Input(name="age", type="number"), Input(name="key", type="secret", secret=True))
     plan = plan_of(step("a", one("change", uses=("age", "key"))), inputs=inputs)
     _, state, world = run(plan, inputs={"age": 5, "key": "hush"})
@@ -253,13 +255,13 @@ def test_values_reach_the_intent_by_name_and_secrets_do_not() -> None:
     assert "hush" not in repr(world.records)
 
 
-def test_human_time_and_machine_time_are_kept_apart() -> None:
+def test_human_time_and_machine_time_are_recorded_separately() -> None:
     plan = plan_of(step("a", one("check"), one("change", confirm=TYPED)))
     _, state, _ = run(plan)
     assert (state.steps["a"].machine_s, state.steps["a"].human_s, state.start_human_s) == (3.5, 2.0, 2.0)
 
 
-def test_what_is_told_of_a_run_is_in_order() -> None:
+def test_the_records_of_a_run_are_in_order() -> None:
     plan = plan_of(step("a", one("measure")))
     _, _, world = run(plan)
     assert kinds(world.records) == [
@@ -268,7 +270,7 @@ def test_what_is_told_of_a_run_is_in_order() -> None:
     ]  # fmt: skip
 
 
-def test_a_walk_that_has_ended_does_nothing_more() -> None:
+def test_an_ended_run_does_nothing_more() -> None:
     plan = plan_of(step("a", one("measure")))
     _, state, world = run(plan)
     before = len(world.records)
@@ -280,7 +282,7 @@ def test_a_walk_that_has_ended_does_nothing_more() -> None:
 
 
 @pytest.mark.parametrize(("rows", "done"), [((), 0), (({"pid": 1},), 1)])
-def test_an_action_acts_on_the_rows_of_the_preview_it_names_or_not_at_all(rows: Any, done: int) -> None:
+def test_an_action_acts_on_the_rows_of_its_named_preview_or_not_at_all(rows: Any, done: int) -> None:
     settings = {"verb": "cancel", "rows": "%(idlers)s"}
     action = one("action", action="signal-backend", settings=settings, confirm=Confirmation(level="type", text="count"))
     plan = plan_of(step("a", one("preview", name="idlers"), action))
@@ -289,14 +291,14 @@ def test_an_action_acts_on_the_rows_of_the_preview_it_names_or_not_at_all(rows: 
     assert len(state.values["idlers"]["rows"]) == done
 
 
-def test_more_rows_than_may_be_acted_on_are_a_failure() -> None:
+def test_more_rows_than_permitted_are_a_failure() -> None:
     plan = plan_of(step("a", one("preview", settings={"at_most": 2}), one("change")))
     looks = [ReadResult(rows=({"pid": 1}, {"pid": 2}, {"pid": 3}))]
     ending, _, world = run(plan, World(looks={"a/preview": looks}, answers={"failed": ["abort"]}))
     assert (ending.state, world.done) == ("failed", [])
 
 
-def test_what_is_measured_against_is_compared() -> None:
+def test_a_measurement_is_compared_with_its_reference() -> None:
     after = block("b/measure", "measure", settings={"against": "before"})
     plan = plan_of(step("a", one("measure", name="before")), step("b", after))
     looks = {"a/measure": [ReadResult(values={"cached": 3})], "b/measure": [ReadResult(values={"cached": 1})]}
@@ -304,7 +306,7 @@ def test_what_is_measured_against_is_compared() -> None:
     assert state.measures == {"before": [{"cached": 3}, {"cached": 1}]}
 
 
-def test_an_act_covered_by_a_confirmation_is_not_done_without_it() -> None:
+def test_a_change_covered_by_a_confirmation_is_not_made_without_it() -> None:
     covered = (one("confirm", confirm=Confirmation(level="type", text="count")), one("change"))
     plan = plan_of(step("a", one("preview"), *covered))
     looks = {"a/preview": [ReadResult(rows=({"pid": 1}, {"pid": 2}))]}
@@ -316,7 +318,7 @@ def test_an_act_covered_by_a_confirmation_is_not_done_without_it() -> None:
     assert state.blocks["a/change"].note == "its confirmation a/confirm was skipped"
 
 
-def test_a_point_of_no_return_says_so_when_it_asks() -> None:
+def test_a_point_of_no_return_is_stated_in_its_question() -> None:
     plan = plan_of(step("a", one("change", confirm=TYPED), point_of_no_return=True))
     _, _, world = run(plan)
     assert world.asked[-1].text.startswith("Point of no return. ")

@@ -142,7 +142,7 @@ class Astray:
 
 
 @given(plan=plans(), seed=st.integers(0, 1 << 30), mode=st.sampled_from(["run", "run", "run", "rehearse"]))
-def test_whatever_is_said_the_rules_hold(plan: Plan, seed: int, mode: Any) -> None:
+def test_whatever_is_answered_the_rules_are_kept(plan: Plan, seed: int, mode: Any) -> None:
     world = Astray(plan, seed)
     first = World()
     state = begin(plan, first, mode=mode)

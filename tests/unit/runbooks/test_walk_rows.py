@@ -41,7 +41,7 @@ def pids(rows: Any) -> list[int]:
     return [row["pid"] for row in rows]
 
 
-def test_a_row_that_is_left_out_is_not_acted_on_and_the_count_to_be_typed_follows() -> None:
+def test_a_deselected_row_is_not_changed_and_the_count_to_type_follows() -> None:
     ending, state, seen = run(plan(change()), world(choose(0, 2)))
     assert ending.state == "done"
     assert pids(state.executions[0].intent.fields["rows"]) == [7, 9]
@@ -50,7 +50,7 @@ def test_a_row_that_is_left_out_is_not_acted_on_and_the_count_to_be_typed_follow
     assert pids(state.values["idlers"]["rows"]) == [7, 9]
 
 
-def test_the_journal_says_who_chose_which_rows_and_which_were_left_out() -> None:
+def test_the_journal_names_the_operator_and_the_selected_and_deselected_rows() -> None:
     _, _, seen = run(plan(change()), world(choose(0, 2)))
     (chosen,) = (record for record in seen.records if record.kind == "rows.chosen")
     assert (chosen.block, chosen.who) == ("a/preview", "ann")
@@ -60,14 +60,14 @@ def test_the_journal_says_who_chose_which_rows_and_which_were_left_out() -> None
     assert "type `3`" in asked[0] and "type `2`" in asked[1]
 
 
-def test_a_row_may_be_taken_in_again() -> None:
+def test_a_row_may_be_selected_again() -> None:
     _, state, seen = run(plan(change()), world(choose(0), choose(0, 1, 2)))
     assert pids(state.executions[0].intent.fields["rows"]) == [7, 8, 9]
     told = [record.text for record in seen.records if record.kind == "rows.chosen"]
     assert told[1] == "a/preview: 3 of 3 rows chosen by ann"
 
 
-def test_rows_the_author_did_not_name_are_shown_and_not_chosen() -> None:
+def test_rows_not_preselected_by_the_author_are_shown_and_not_selected() -> None:
     rows = tuple({"pid": pid, "lost": lost} for pid, lost in ((7, True), (8, False), (9, None)))
     book = plan(change(), chosen="lost")
     _, state, seen = run(book, world(rows=rows))
@@ -79,7 +79,7 @@ def test_rows_the_author_did_not_name_are_shown_and_not_chosen() -> None:
 
 
 @pytest.mark.parametrize("rows", [({"pid": 7},), ({"pid": 7, "lost": "t"},)])
-def test_a_column_that_says_neither_true_nor_false_chooses_nothing(rows: tuple[dict[str, Any], ...]) -> None:
+def test_a_column_that_is_neither_true_nor_false_selects_nothing(rows: tuple[dict[str, Any], ...]) -> None:
     seen = world(rows=rows)
     seen.answers["failed"] = ["abort"]
     ending, state, seen = run(plan(change(), chosen="lost"), seen)
@@ -87,7 +87,7 @@ def test_a_column_that_says_neither_true_nor_false_chooses_nothing(rows: tuple[d
     assert "no boolean column lost" in state.blocks["a/preview"].note
 
 
-def test_where_no_row_is_chosen_the_act_is_left_out_and_that_is_said() -> None:
+def test_with_no_row_selected_the_change_is_skipped_and_that_is_reported() -> None:
     ending, state, seen = run(plan(change()), world(choose()))
     assert (ending.state, seen.done) == ("done", [])
     assert "none of 3 rows is chosen, nothing to do" in seen.asked[-1].text
@@ -96,14 +96,14 @@ def test_where_no_row_is_chosen_the_act_is_left_out_and_that_is_said() -> None:
     assert state.steps["a"].status == "ok"
 
 
-def test_where_no_row_is_chosen_at_first_a_person_can_still_choose_one() -> None:
+def test_with_no_row_preselected_the_operator_can_still_select_one() -> None:
     rows = ({"pid": 7, "lost": False}, {"pid": 8, "lost": False})
     _, state, seen = run(plan(change(), chosen="lost"), world(choose(1), rows=rows))
     assert pids(state.executions[0].intent.fields["rows"]) == [8]
     assert [asked.kind for asked in seen.asked] == ["start", "choose", "type"]
 
 
-def test_an_action_is_given_the_chosen_rows_and_looks_at_them_again() -> None:
+def test_an_action_gets_the_selected_rows_and_reads_them_again() -> None:
     action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
     sights = [ReadResult(values={"action_preview": {"text": f"Cancel {count}", "count": count}}) for count in (3, 1)]
     seen = world(choose(1))
@@ -115,7 +115,7 @@ def test_an_action_is_given_the_chosen_rows_and_looks_at_them_again() -> None:
     assert pids(state.values["idlers"]["rows"]) == [8]
 
 
-def test_a_change_for_each_row_is_done_once_for_each_chosen_one() -> None:
+def test_a_per_row_change_is_done_once_for_each_selected_one() -> None:
     book = plan(change(settings={"each": True}))
     outcomes = [Outcome(state="failed", text="no"), Outcome(state="ok", text="1")]
     seen = world(choose(1, 2), outcomes={"a/change": outcomes})
@@ -126,7 +126,7 @@ def test_a_change_for_each_row_is_done_once_for_each_chosen_one() -> None:
     assert state.executions[0].intent.fields["row_count"] == 2
 
 
-def test_a_confirmation_before_its_acts_chooses_the_rows_of_all_of_them() -> None:
+def test_a_confirmation_before_its_changes_selects_the_rows_of_all_of_them() -> None:
     asked = block("a/confirm", "confirm", confirm=COUNT)
     _, state, seen = run(plan(asked, change(confirm=None)), world(choose(2)))
     assert pids(state.executions[0].intent.fields["rows"]) == [9]
@@ -137,7 +137,7 @@ def test_a_confirmation_before_its_acts_chooses_the_rows_of_all_of_them() -> Non
     assert state.blocks["a/change"].status == "skipped"
 
 
-def test_rows_that_only_show_what_an_act_is_about_are_not_chosen_among() -> None:
+def test_rows_that_only_describe_a_change_cannot_be_selected() -> None:
     book = plan(change(body="drop database shop"))
     _, state, seen = run(book, world(choose(0)))
     assert seen.asked[-1].rows == "" and "not about these rows" in seen.rejected[0]
@@ -148,13 +148,13 @@ def test_rows_that_only_show_what_an_act_is_about_are_not_chosen_among() -> None
 @pytest.mark.parametrize(
     "stale", [choose(0, look=2), choose(0, block_id="a/other"), choose(0, block_id="a/change")], ids=str
 )
-def test_a_choice_among_other_rows_than_those_asked_about_changes_nothing(stale: OperatorInterrupt) -> None:
+def test_a_selection_among_rows_other_than_those_in_question_changes_nothing(stale: OperatorInterrupt) -> None:
     _, state, seen = run(plan(change()), world(stale))
     assert pids(state.executions[0].intent.fields["rows"]) == [7, 8, 9]
     assert len(seen.rejected) == 1
 
 
-def test_a_choice_that_comes_when_the_act_is_over_changes_nothing() -> None:
+def test_a_selection_after_the_change_is_done_has_no_effect() -> None:
     book = plan(change(), block("a/manual", "manual"))
     seen = world()
     seen.answers["a/manual"] = [choose(0)]
@@ -163,7 +163,7 @@ def test_a_choice_that_comes_when_the_act_is_over_changes_nothing() -> None:
     assert pids(state.blocks["a/preview"].chosen) == [7, 8, 9]
 
 
-def test_a_choice_holds_where_the_agent_was_killed_before_the_act_and_a_row_that_is_new_is_not_chosen() -> None:
+def test_a_selection_survives_an_agent_kill_and_a_new_row_is_not_selected() -> None:
     book = plan(change())
     seen = world(choose(0, 2), "2")
     later = tuple({"pid": pid, "usename": "app", "waits_s": 60} for pid in (7, 8, 9, 11))
@@ -179,7 +179,7 @@ def test_a_choice_holds_where_the_agent_was_killed_before_the_act_and_a_row_that
     assert "2 of 4 rows" in seen.asked[-1].text
 
 
-def test_a_choice_holds_over_a_retry_and_not_into_another_round() -> None:
+def test_a_selection_survives_a_retry_and_not_another_round() -> None:
     failed = Outcome(state="failed", text="more rows than were shown")
     again = block("a/repeat", "repeat", settings={"from": "a", "times": 2, "every_s": 1})
     seen = world(choose(0), "1", outcomes={"a/change": [failed]})
@@ -188,7 +188,7 @@ def test_a_choice_holds_over_a_retry_and_not_into_another_round() -> None:
     assert [pids(one.intent.fields["rows"]) for one in state.executions] == [[7], [7], [7, 8, 9]]
 
 
-def test_a_session_that_has_gone_on_to_something_else_is_a_new_row() -> None:
+def test_a_session_that_has_moved_on_to_something_else_is_a_new_row() -> None:
     book = plan(change())
     rows = tuple({**row, "query": "select 1"} for row in ROWS)
     seen = world(choose(0, 1), rows=rows, outcomes={"a/change": [Outcome(state="failed", text="no")]})
@@ -198,7 +198,7 @@ def test_a_session_that_has_gone_on_to_something_else_is_a_new_row() -> None:
     assert [pids(one.intent.fields["rows"]) for one in state.executions] == [[7, 8], [8]]
 
 
-def test_a_row_that_cannot_be_told_from_one_that_was_left_out_stays_out() -> None:
+def test_a_row_indistinguishable_from_a_deselected_one_stays_deselected() -> None:
     rows = ({"user": "app", "sessions": 3}, {"user": "app", "sessions": 5}, {"user": "web", "sessions": 1})
     seen = world(choose(0, 2), rows=rows, outcomes={"a/change": [Outcome(state="failed", text="no")]})
     seen.answers["failed"] = ["retry"]
@@ -206,7 +206,7 @@ def test_a_row_that_cannot_be_told_from_one_that_was_left_out_stays_out() -> Non
     assert [row["user"] for row in state.executions[-1].intent.fields["rows"]] == ["web"]
 
 
-def test_a_row_for_which_an_act_is_refused_can_be_left_out_there() -> None:
+def test_a_row_for_which_a_change_is_refused_can_be_deselected_there() -> None:
     action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
     sights: list[dict[str, Any]] = [{"refusal": "process 8 is a walsender"}, {"text": "Cancel 2", "count": 2}]
     seen = World(looks={"a/preview": [ReadResult(rows=ROWS)]}, answers={"a/action:failed": [choose(0, 2)]})
@@ -217,21 +217,21 @@ def test_a_row_for_which_an_act_is_refused_can_be_left_out_there() -> None:
     assert pids(state.values["idlers"]["rows"]) == [7, 9]
 
 
-def test_a_choice_among_rows_that_were_acted_on_is_too_late() -> None:
+def test_a_selection_among_already_changed_rows_is_too_late() -> None:
     seen = world(outcomes={"a/change": [Outcome(state="failed", text="no")]})
     seen.answers["failed"] = [choose(0), "abort"]
     _, _, seen = run(plan(change()), seen)
     assert len(seen.rejected) == 1 and seen.asked[-1].rows == ""
 
 
-def test_what_chose_the_rows_is_shown_by_their_marks_and_by_no_column() -> None:
+def test_selected_rows_are_shown_by_their_marks_and_not_by_a_column() -> None:
     rows = ({"pid": 7, "lost": True}, {"pid": 8, "lost": False})
     _, state, _ = run(plan(change(), chosen="lost"), world(rows=rows))
     table = state.blocks["a/preview"].table
     assert table is not None and (table.columns, table.chosen) == (("pid",), (True, False))
 
 
-def test_the_view_marks_the_rows_that_are_acted_on_and_names_the_look_that_gave_them() -> None:
+def test_the_view_marks_the_selected_rows_and_names_their_preview() -> None:
     book = plan(change())
     seen = world(choose(0, 2))
     run(book, seen)
@@ -245,7 +245,7 @@ def test_the_view_marks_the_rows_that_are_acted_on_and_names_the_look_that_gave_
     assert "on 2 of 3 rows of a/preview" in shown.blocks[1].exact
 
 
-def test_a_rehearsal_says_how_many_rows_would_be_acted_on() -> None:
+def test_a_rehearsal_shows_how_many_rows_would_be_changed() -> None:
     rows = ({"pid": 7, "lost": True}, {"pid": 8, "lost": False})
     ending, _, seen = run(plan(change(), chosen="lost"), world(rows=rows), mode="rehearse")
     assert ending.state == "done"

@@ -28,11 +28,11 @@ def at(when: datetime) -> int:
         ("2026-11-22 13:00", NOON + timedelta(hours=1)),
     ],
 )
-def test_a_time_of_day_is_the_next_one_and_a_date_is_itself(text: str, then: datetime) -> None:
+def test_a_time_of_day_is_its_next_occurrence_and_a_date_is_unchanged(text: str, then: datetime) -> None:
     assert parse_moment(text, at(NOON)) == at(then)
 
 
 @pytest.mark.parametrize("text", ["noon", "25:00", "12", "", "2026-13-01T00:00:00Z"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_moment(text, at(NOON))

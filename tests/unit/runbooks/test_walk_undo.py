@@ -31,7 +31,7 @@ def failing(*undo: str, **given: Any) -> World:
     )
 
 
-def test_steps_are_taken_back_in_reverse() -> None:
+def test_steps_are_reverted_in_reverse_order() -> None:
     plan = plan_of(undoable("a"), undoable("b"), LAST)
     ending, state, world = run(plan, failing("all"))
     assert [one for one, _ in world.undone] == ["b/undo", "a/undo"]
@@ -41,7 +41,7 @@ def test_steps_are_taken_back_in_reverse() -> None:
 
 
 @pytest.mark.parametrize(("answer", "taken"), [("none", []), ("a", ["a/undo"]), ("a, b", ["b/undo", "a/undo"])])
-def test_a_person_says_which(answer: str, taken: list[str]) -> None:
+def test_the_operator_selects_which(answer: str, taken: list[str]) -> None:
     plan = plan_of(undoable("a"), undoable("b"), LAST)
     _, _, world = run(plan, failing("", "everything", "all none", answer))
     assert len(world.rejected) == 3
@@ -54,7 +54,7 @@ def test_nothing_is_offered_past_a_point_of_no_return() -> None:
     assert [one for one, _ in world.undone] == ["c/undo"]
 
 
-def test_an_end_past_a_point_of_no_return_says_what_stays() -> None:
+def test_an_end_past_a_point_of_no_return_names_what_stays() -> None:
     plan = plan_of(undoable("a"), undoable("b", point_of_no_return=True), undoable("c"), LAST)
     ending, _, _ = run(plan, failing("all"))
     assert ending.text.endswith("b was a point of no return: nothing before it is reverted; reverted: c")
@@ -64,7 +64,7 @@ def test_an_end_past_a_point_of_no_return_says_what_stays() -> None:
     assert "undo" not in [asked.kind for asked in world.asked]
 
 
-def test_an_undo_that_fails_can_be_left_out_and_the_others_go_on() -> None:
+def test_a_failed_undo_can_be_skipped_and_the_others_continue() -> None:
     plan = plan_of(undoable("a"), undoable("b"), undoable("c"), LAST)
     world = failing("all", outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
     world.answers["b/undo:failed"] = ["skip later by hand"]
@@ -74,7 +74,7 @@ def test_an_undo_that_fails_can_be_left_out_and_the_others_go_on() -> None:
     assert ending.text.endswith("reverted: c, a; not reverted: b (b/undo: lock timeout (later by hand))")
 
 
-def test_where_the_author_has_it_reverted_one_undo_that_fails_stops_no_other() -> None:
+def test_with_automatic_reverts_a_failed_undo_stops_no_other() -> None:
     plan = replace(plan_of(undoable("a"), undoable("b"), undoable("c"), LAST), reverts=True)
     world = failing(outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
     ending, state, world = run(plan, world)
@@ -85,7 +85,7 @@ def test_where_the_author_has_it_reverted_one_undo_that_fails_stops_no_other() -
 
 
 @pytest.mark.parametrize("text", ["count", "name"])
-def test_what_was_counted_for_an_act_is_not_asked_for_its_undo(text: str) -> None:
+def test_an_undo_does_not_ask_for_the_count_of_its_change(text: str) -> None:
     plan = plan_of(step("a", action("a/action", confirm=Confirmation(level="type", text=text))), LAST)
     world = failing("all", outcomes={"a/action": [Outcome(state="ok", text="set", undo={"was": 1})]})
     world.looks["a/action"] = [
@@ -96,19 +96,19 @@ def test_what_was_counted_for_an_act_is_not_asked_for_its_undo(text: str) -> Non
     assert [asked.kind for asked in world.asked if asked.block == "a/action"] == ["type", "yes"]
 
 
-def test_a_point_of_no_return_passed_by_hand_is_one() -> None:
+def test_a_manually_passed_point_of_no_return_counts() -> None:
     plan = plan_of(undoable("a"), step("b", block("b/manual", "manual"), point_of_no_return=True), LAST)
     _, _, world = run(plan, failing("all"))
     assert (world.undone, "undo" in [asked.kind for asked in world.asked]) == ([], False)
 
 
-def test_a_point_of_no_return_that_was_not_reached_cuts_nothing() -> None:
+def test_an_unreached_point_of_no_return_has_no_effect() -> None:
     plan = plan_of(undoable("a"), LAST, undoable("y", point_of_no_return=True))
     _, _, world = run(plan, failing("all"))
     assert [one for one, _ in world.undone] == ["a/undo"]
 
 
-def test_what_never_acted_is_not_offered() -> None:
+def test_a_step_that_changed_nothing_is_not_offered() -> None:
     refused = [Outcome(state="refused", text="another server")]
     plan = plan_of(undoable("a"), undoable("b"), LAST)
     world = failing("all", outcomes={"b/change": refused})
@@ -121,7 +121,7 @@ def action(block_id: str, **given: Any) -> Block:
     return block(block_id, "action", action="set-parameters", **given)
 
 
-def test_an_action_takes_itself_back_with_what_each_execution_left_the_last_one_first() -> None:
+def test_an_action_is_reverted_per_execution_the_last_one_first() -> None:
     again = block("a/repeat", "repeat", settings={"from": "a", "times": 2})
     plan = plan_of(step("a", action("a/action"), again), LAST)
     outcomes = [Outcome(state="ok", text="set", undo={"was": value}) for value in ("4MB", "8MB")]
@@ -130,13 +130,13 @@ def test_an_action_takes_itself_back_with_what_each_execution_left_the_last_one_
     assert state.steps["a"].status == "undone"
 
 
-def test_an_action_whose_author_says_that_nothing_takes_it_back_is_not_offered() -> None:
+def test_an_action_declared_without_undo_is_not_offered() -> None:
     plan = plan_of(step("a", action("a/action", undo="none")), LAST)
     _, _, world = run(plan, failing("all"))
     assert world.undone == []
 
 
-def test_taking_back_is_confirmed_and_can_be_declined() -> None:
+def test_reverting_is_confirmed_and_can_be_declined() -> None:
     plan = plan_of(undoable("a"), LAST)
     world = failing("all")
     world.answers["a/undo"] = ["no"]
@@ -146,7 +146,7 @@ def test_taking_back_is_confirmed_and_can_be_declined() -> None:
     assert ending.text.endswith("not reverted: a (a/undo: declined by ann (leave it))")
 
 
-def test_an_undo_that_fails_waits_for_a_decision_and_giving_up_ends_the_run() -> None:
+def test_a_failed_undo_waits_for_a_decision_and_an_abort_ends_the_run() -> None:
     plan = plan_of(undoable("a"), undoable("b"), LAST)
     world = failing("all", outcomes={"b/undo": [Outcome(state="failed", text="lock timeout")]})
     world.answers["b/undo:failed"] = ["abort"]
@@ -157,7 +157,7 @@ def test_an_undo_that_fails_waits_for_a_decision_and_giving_up_ends_the_run() ->
     assert [state.steps[one].status for one in "ab"] == ["ok", "ok"]
 
 
-def test_an_undo_that_fails_can_be_tried_again() -> None:
+def test_a_failed_undo_can_be_retried() -> None:
     plan = plan_of(undoable("a"), LAST)
     world = failing("all", outcomes={"a/undo": [Outcome(state="failed", text="lock timeout")]})
     world.answers["a/undo:failed"] = ["retry"]
@@ -165,7 +165,7 @@ def test_an_undo_that_fails_can_be_tried_again() -> None:
     assert (world.done[-2:], state.steps["a"].status) == ([("a/undo", 1), ("a/undo", 2)], "undone")
 
 
-def test_an_undo_of_unknown_end_is_settled_and_not_done_again() -> None:
+def test_an_undo_with_unknown_outcome_is_resolved_and_not_repeated() -> None:
     plan = plan_of(undoable("a"), LAST)
     unknown = Outcome(state="unknown", text="the connection broke")
     _, state, world = run(plan, failing("all", outcomes={"a/undo": [unknown]}))
@@ -175,7 +175,7 @@ def test_an_undo_of_unknown_end_is_settled_and_not_done_again() -> None:
 
 
 @pytest.mark.parametrize("verb", ["abort", "undo"])
-def test_a_run_that_is_aborted_by_a_person_offers_the_same(verb: Any) -> None:
+def test_a_run_aborted_by_the_operator_offers_the_same(verb: Any) -> None:
     plan = plan_of(undoable("a"), step("b", block("b/manual", "manual")))
     wish = OperatorInterrupt(verb=verb, who="ann", reason="wrong window")
     ending, _, world = run(plan, World(answers={"manual": [wish], "undo": ["all"]}))
@@ -183,7 +183,7 @@ def test_a_run_that_is_aborted_by_a_person_offers_the_same(verb: Any) -> None:
     assert ending.text == "run aborted: wrong window; reverted: a"
 
 
-def test_nothing_is_taken_back_by_itself() -> None:
+def test_nothing_is_reverted_automatically() -> None:
     plan = plan_of(undoable("a"), LAST)
     wish = OperatorInterrupt(verb="abort", who="ann", reason="leave it")
     world = failing()
@@ -193,7 +193,7 @@ def test_nothing_is_taken_back_by_itself() -> None:
     assert kinds(world.records, "undo.offered", "undo.began") == ["undo.offered"]
 
 
-def test_a_step_that_failed_half_way_is_offered_too() -> None:
+def test_a_step_that_failed_midway_is_offered_too() -> None:
     half = step("a", block("a/change", "change"), block("a/check", "check"), undo=(block("a/undo", "undo"),))
     world = World(looks={"a/check": [ReadResult(holds=False)]}, answers={"failed": ["abort"], "undo": ["a"]})
     _, state, world = run(plan_of(half), world)
@@ -201,7 +201,7 @@ def test_a_step_that_failed_half_way_is_offered_too() -> None:
     assert state.steps["a"].status == "undone"
 
 
-def test_settings_for_a_time_are_put_back_before_anything_is_asked_and_never_asked_about() -> None:
+def test_temporary_settings_are_reverted_before_any_question_and_without_one() -> None:
     ending, _, world = run(plan_of(undoable("a"), TUNED, LAST), failing("none"))
     assert world.put_back == ["t/action"] and world.undone == []
     assert [one.options[2:] for one in world.asked if one.kind == "undo"] == [(Option(key="a", text="A"),)]
@@ -216,12 +216,12 @@ def test_settings_for_a_time_are_put_back_before_anything_is_asked_and_never_ask
     ("plan", "outcome"),
     [(plan_of(TUNED, BACK, LAST), "ok"), (plan_of(LAST, TUNED), "ok"), (plan_of(TUNED, LAST), "refused")],
 )
-def test_what_was_put_back_or_never_set_is_not_put_back(plan: Plan, outcome: Literal["ok", "refused"]) -> None:
+def test_a_setting_reverted_or_never_set_is_not_reverted(plan: Plan, outcome: Literal["ok", "refused"]) -> None:
     world = failing("none", outcomes={"t/action": [Outcome(state=outcome, text="so")]})
     assert run(plan, world)[0].state == "failed" and world.put_back == []
 
 
-def test_settings_stay_a_finding_where_the_server_does_not_answer_within_a_minute() -> None:
+def test_settings_stay_a_finding_if_the_server_does_not_answer_within_a_minute() -> None:
     world = failing(returns=[GONE] * 100)
     begun_us = world.wall_us
     ending, _, world = run(plan_of(TUNED, LAST), world)
@@ -231,7 +231,7 @@ def test_settings_stay_a_finding_where_the_server_does_not_answer_within_a_minut
     assert len(world.put_back) == 4 and ending.text.endswith("; temporary settings reverted")
 
 
-def test_an_act_of_unknown_end_does_not_keep_settings_from_being_put_back() -> None:
+def test_a_change_of_unknown_outcome_does_not_prevent_reverting_settings() -> None:
     """Once a person has given the run up, nobody is asked about it again."""
     unknown = Outcome(state="unknown", text="the connection broke")
     world = World(
@@ -242,7 +242,7 @@ def test_an_act_of_unknown_end_does_not_keep_settings_from_being_put_back() -> N
     assert (ending.state, state.steps["a"].status) == ("failed", "unknown")
 
 
-def test_a_kill_while_settings_are_put_back_is_made_up_for() -> None:
+def test_a_revert_of_settings_interrupted_by_a_kill_is_completed() -> None:
     plan = plan_of(TUNED, LAST)
     _, _, whole = run(plan, failing())
     for place, record in enumerate(whole.records):

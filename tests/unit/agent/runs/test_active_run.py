@@ -76,7 +76,7 @@ def _nobody() -> Any:
     return object()
 
 
-def test_a_run_that_cannot_be_shown_is_left_as_it_is_and_held_by_nobody(
+def test_a_run_that_cannot_be_shown_is_unchanged_and_its_lock_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*args: object) -> None:
@@ -96,7 +96,7 @@ def test_a_run_that_cannot_be_shown_is_left_as_it_is_and_held_by_nobody(
     assert any("interrupted by an internal error: ZeroDivisionError" in event.text for event in room.events)
 
 
-def test_a_run_that_came_to_nothing_is_held_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_failed_to_start_releases_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("a defect")
 

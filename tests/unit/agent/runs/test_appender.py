@@ -36,7 +36,7 @@ class Kept:
         return [line.text for line in self.lines]
 
 
-def test_lines_reach_the_log_and_the_view_between_the_events_of_their_time(tmp_path: Path) -> None:
+def test_lines_are_in_log_and_view_between_the_events_of_their_time(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     append = Appender(made.put_lines, "PGRESTORE", run="r", block="load/run", execution=1)
     append.feed([StampedLine(NOW_US, "o", "ALTER TABLE"), StampedLine(NOW_US, "e", "warn\x1b[2J password=hunter2")])
@@ -58,7 +58,7 @@ def test_lines_reach_the_log_and_the_view_between_the_events_of_their_time(tmp_p
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 7, 100])
-def test_of_a_flood_the_session_gets_the_beginning_the_number_and_the_end(at_once: int) -> None:
+def test_of_a_flood_of_output_the_session_keeps_start_count_and_end(at_once: int) -> None:
     kept = Kept()
     append = Appender(kept.put, "T", where="out.log", head=5, tail=3)
     for first in range(0, 100, at_once):
@@ -74,7 +74,7 @@ def test_of_a_flood_the_session_gets_the_beginning_the_number_and_the_end(at_onc
 
 
 @pytest.mark.parametrize("count", range(9))
-def test_what_is_no_flood_is_kept_whole(count: int) -> None:
+def test_output_below_the_flood_limit_is_kept_whole(count: int) -> None:
     kept = Kept()
     append = Appender(kept.put, "T", head=5, tail=3)
     append.feed(arrived(count))
@@ -82,14 +82,14 @@ def test_what_is_no_flood_is_kept_whole(count: int) -> None:
     assert [text for text in kept.texts if text.startswith("line")] == [f"line {n}" for n in range(count)]
 
 
-def test_a_secret_is_masked_before_it_is_kept() -> None:
+def test_a_secret_is_masked_before_it_is_stored() -> None:
     kept = Kept()
     append = Appender(kept.put, "T", mask=TextMask(("s3cr3t",)))
     append.feed([StampedLine(1, "o", "it is s3cr3t")])
     assert kept.texts == ["it is ********"]
 
 
-def test_lines_that_wait_for_a_disk_are_bounded_and_counted() -> None:
+def test_lines_that_wait_for_a_disk_are_limited_and_counted() -> None:
     backlog = Backlog()
     backlog.put_lines([LogLine(n, "T", "x") for n in range(LINES + 7)])
     assert backlog.dropped_lines == 7
@@ -101,7 +101,7 @@ def test_lines_that_wait_for_a_disk_are_bounded_and_counted() -> None:
     assert written == LINES
 
 
-def test_the_steps_of_a_run_are_told_by_their_names(tmp_path: Path) -> None:
+def test_the_steps_of_a_run_are_reported_by_their_names(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     now = time.time_ns() // 1000
     made.put_event(Event(wall_us=now, kind="step.ended", text="ok", tag="CACHEDROP",

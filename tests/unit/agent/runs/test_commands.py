@@ -19,23 +19,23 @@ def short(body: str, timeout_s: float = 60.0) -> tuple[int | None, str, str]:
     return ended.code, ended.output, ended.errors
 
 
-def test_a_short_command_ends_with_its_code_and_both_outputs() -> None:
+def test_a_short_command_returns_its_exit_code_and_both_outputs() -> None:
     assert short('echo "$RB_x"; echo bad >&2; exit 3') == (3, "a b\n", "bad\n")
 
 
-def test_a_script_stops_at_its_first_error_in_a_pipeline_too() -> None:
+def test_a_script_stops_at_its_first_error_even_in_a_pipeline() -> None:
     assert short("false | true; echo never")[0] == 1
     assert short('echo "$RB_missing"; echo never')[0] != 0
 
 
-def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_a_command_that_does_not_end_is_ended_with_all_its_child_processes(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     code, output, _ = short(f"echo begun; (read -r x < {fifo}; echo never) & wait", 1.0)
     assert code is None and "never" not in output
 
 
-def test_a_flood_is_read_and_not_kept() -> None:
+def test_a_flood_of_output_is_read_and_not_stored() -> None:
     code, output, _ = short("head -c 3000000 /dev/zero | tr '\\0' x")
     assert code == 0 and len(output) == OUTPUT_LIMIT
 
@@ -43,7 +43,7 @@ def test_a_flood_is_read_and_not_kept() -> None:
 OWN_NAMES = "-c search_path=pg_catalog,pg_temp"
 
 
-def test_this_program_is_called_by_its_name_in_a_script_and_speaks_english() -> None:
+def test_a_script_finds_this_program_by_name_and_its_messages_are_english() -> None:
     code, output, errors = short("dba-console --version; echo $LC_ALL $PG_COLOR; echo \"language '$LANGUAGE'\"")
     assert code == 0, errors
     assert output.splitlines()[1:] == ["C.UTF-8 never", "language ''"]
@@ -62,7 +62,7 @@ def test_a_command_finds_the_server_of_its_run() -> None:
     assert find_secrets("password=s3cret", Config(), {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
 
 
-def test_the_passwords_of_a_clusters_nodes_and_poolers_are_secrets_of_every_run() -> None:
+def test_passwords_of_cluster_nodes_and_poolers_are_secrets_of_every_run() -> None:
     nodes = {"db1": NodeConfig(dsn="host=a password=one"), "db2": NodeConfig(dsn="postgresql://u:tw%6f@b/x")}
     pooler = PoolerConfig(dsn="host=c password=three")
     cluster = ClusterConfig(nodes=nodes, poolers={"main": pooler}, clients="host=c password=four")
@@ -70,7 +70,7 @@ def test_the_passwords_of_a_clusters_nodes_and_poolers_are_secrets_of_every_run(
     assert find_secrets("host=d", config, {"to": "db2"}, frozenset()) == ("one", "two", "three", "four")
 
 
-def test_a_command_is_held_to_the_same_manners_of_connecting_as_its_run() -> None:
+def test_a_command_connects_with_the_same_session_setup_as_its_run() -> None:
     # Those of libpq 18 that decide whether a server is trusted; by the table of its keywords (fe-connect.c).
     given = {
         "gssencmode": ("disable", "PGGSSENCMODE"), "channel_binding": ("require", "PGCHANNELBINDING"),
@@ -84,20 +84,20 @@ def test_a_command_is_held_to_the_same_manners_of_connecting_as_its_run() -> Non
         assert libpq_variables().get(newer) in (None, f"PG{newer.replace('_', '').upper()}")
 
 
-def test_what_libpq_takes_from_no_variable_and_what_is_of_the_console_alone_reaches_no_command() -> None:
+def test_libpq_settings_without_a_variable_and_console_settings_reach_no_command() -> None:
     mine = "keepalives=1 tcp_user_timeout=25000 application_name=console client_encoding=UTF8 host=db1"
     found = server_environment(mine, {"PGAPPNAME": "x"}, direct=False)
     assert found == {"PGAPPNAME": "x", "PGHOST": "db1"}
 
 
-def test_settings_of_the_caller_do_not_take_back_what_names_mean_nor_that_a_check_only_reads() -> None:
+def test_settings_of_the_caller_override_neither_search_path_nor_read_only_checks() -> None:
     found = server_environment("options='-c search_path=evil -c work_mem=1MB'", {}, read_only=True)
     assert found == {
         "PGOPTIONS": f"-c search_path=evil -c work_mem=1MB {OWN_NAMES} -c default_transaction_read_only=on"
     }
 
 
-def test_the_end_of_a_command_is_told_by_its_exit_record() -> None:
+def test_the_outcome_of_a_command_is_known_from_its_exit_record() -> None:
     ended = ExitRecord(code=0, out_lines=2, wall_s=1.5)
     assert outcome_of(ended, (0,)).state == "ok" and outcome_of(ended, (0,)).machine_s == 1.5
     assert outcome_of(ExitRecord(code=3), (0, 3)).state == "ok"
@@ -120,7 +120,7 @@ def attendance(directory: Path) -> AttachedCommand:
     return AttachedCommand(directory, SYSTEM, ActionControl(SYSTEM, lambda: None), feed, (0,))
 
 
-def test_a_command_no_keeper_began_is_known_to_be_none_and_cannot_begin_any_more(tmp_path: Path) -> None:
+def test_a_command_no_keeper_started_is_known_as_such_and_can_no_longer_start(tmp_path: Path) -> None:
     place = tmp_path / "step.run.1"
     found = attendance(place)
     assert found.settle().text == "it was never started"
@@ -130,7 +130,7 @@ def test_a_command_no_keeper_began_is_known_to_be_none_and_cannot_begin_any_more
     found.close()
 
 
-def test_an_act_is_stopped_and_held_only_while_it_is_under_way() -> None:
+def test_a_change_is_stopped_and_paused_only_while_it_is_active() -> None:
     controls = ActionControl(SYSTEM, lambda: None)
     assert not controls.stop("anna") and not controls.pause(True)
     controls.begin()

@@ -61,7 +61,7 @@ def read(
         messages.close()
 
 
-def test_errors_that_were_ignored_are_an_end_with_errors_each_with_its_object(tmp_path: Path) -> None:
+def test_ignored_errors_end_it_with_errors_each_with_its_object(tmp_path: Path) -> None:
     outcome = read(tmp_path, RESTORED + IGNORED, ExitRecord(code=1, wall_s=12.0))
     assert outcome.state == "ok" and outcome.values["errors"] == 1
     assert "exit 1: 1 error: FK CONSTRAINT" in outcome.text and "orphans_id_fkey" in outcome.text
@@ -70,7 +70,7 @@ def test_errors_that_were_ignored_are_an_end_with_errors_each_with_its_object(tm
     assert {row[0] for row in outcome.table.rows} >= {"phase", "longest", "error"}
 
 
-def test_the_durations_are_told_by_phase_and_object_and_its_errors_with_theirs() -> None:
+def test_durations_are_reported_by_phase_and_object_and_errors_with_theirs() -> None:
     progress = ObjectProgress(plan_of_sizes([4 * MB, 2 * MB]), "pg_restore", 2)
     lines = (
         "pg_restore: launching item 1000 TABLE DATA t0",
@@ -96,26 +96,26 @@ def test_the_durations_are_told_by_phase_and_object_and_its_errors_with_theirs()
     assert (values["indexes_s"], values["schema_s"]) == (None, 0.0)
 
 
-def test_an_exit_of_one_without_that_word_is_a_failure(tmp_path: Path) -> None:
+def test_an_exit_code_of_one_without_that_summary_is_a_failure(tmp_path: Path) -> None:
     outcome = read(tmp_path, RESTORED + LOST, ExitRecord(code=1))
     assert outcome.state == "failed" and "connection to server was lost" in outcome.text
     assert read(tmp_path, "", ExitRecord(code=1)).state == "failed"
     assert read(tmp_path, "", ExitRecord(code=0)).state == "ok"
 
 
-def test_a_dump_that_fails_is_told_by_its_error_and_not_by_its_last_line(tmp_path: Path) -> None:
+def test_a_failed_dump_is_reported_with_its_error_and_not_with_its_last_line(tmp_path: Path) -> None:
     said = 'pg_dump: error: query failed: ERROR:  canceling statement\npg_dump: detail: Query was: LOCK TABLE "x"'
     outcome = read(tmp_path, said, ExitRecord(code=2), "pg_dump")
     assert outcome.state == "failed"
     assert outcome.text == "exit 2: 1 error: query failed: ERROR:  canceling statement"
 
 
-def test_an_archive_that_cannot_be_read_takes_nothing_but_the_sizes(tmp_path: Path) -> None:
+def test_an_unreadable_archive_costs_only_the_sizes(tmp_path: Path) -> None:
     outcome = read(tmp_path, RESTORED + IGNORED, ExitRecord(code=1), archive=str(tmp_path / "nowhere"))
     assert outcome.values["objects"] == 1
 
 
-def test_the_progress_is_what_is_observed_of_its_command() -> None:
+def test_the_progress_is_that_observed_of_its_command() -> None:
     frame = Frame()
     assert observed_progress(None, "R") == observed_progress(frame, "R") == ""
     objects = [ObjectRow(name=f"public.t{n}", what="TABLE DATA", phase="data", state="running", elapsed_s=9.0 + n)
@@ -132,7 +132,7 @@ def test_the_progress_is_what_is_observed_of_its_command() -> None:
     )
 
 
-def test_the_progress_is_asked_for_once_a_second(tmp_path: Path) -> None:
+def test_the_progress_is_read_once_a_second(tmp_path: Path) -> None:
     clock, observed = HeldClock(), iter("12")
     messages = DumpMessages(tmp_path, "pg_restore", None, 2, clock, lambda: next(observed))
     try:
@@ -158,7 +158,7 @@ def followed(
         command.close()
 
 
-def test_who_finds_a_command_again_reads_what_was_passed_on_before_too(tmp_path: Path) -> None:
+def test_a_resumed_command_is_read_including_its_earlier_output(tmp_path: Path) -> None:
     place = tmp_path / "step.run.1"
     outcome, fed, controls = followed(place, RESTORED + IGNORED + "\n", 1)
     assert outcome.state == "ok" and len(fed) >= len(RESTORED.splitlines())
@@ -170,7 +170,7 @@ def test_who_finds_a_command_again_reads_what_was_passed_on_before_too(tmp_path:
     assert len(fed) == before, "told twice"
 
 
-def test_archive_and_jobs_may_be_what_an_earlier_command_printed_first(tmp_path: Path) -> None:
+def test_archive_and_jobs_may_be_the_output_of_an_earlier_command(tmp_path: Path) -> None:
     block = Block(id="s/run", kind="run", line=1, language="sh", body="x",
                   settings={"reads": "pg_dump", "archive": "%(place)s", "jobs": "%(chosen)s"})  # fmt: skip
     values = {"place": {"exit": 0, "first_line": "/backup/x"}, "chosen": {"first_line": "4"}}
@@ -194,14 +194,14 @@ class Failing(DumpMessages):
     _read_messages: Callable[..., Any] = failing
 
 
-def test_a_progress_that_cannot_be_told_takes_nothing_else(tmp_path: Path) -> None:
+def test_an_unknown_progress_affects_nothing_else(tmp_path: Path) -> None:
     place = tmp_path / "step.run.1"
     outcome, _, controls = followed(place, SAID, 0, DumpMessages(place, "pg_restore", None, 2, SYSTEM, failing))
     assert outcome.state == "ok" and outcome.values["objects"] == 1 and outcome.text == "exit 0"
     assert "unknown: internal error" in controls.progress and "\x1b" not in controls.progress
 
 
-def test_the_command_goes_on_to_its_end_and_what_it_prints_is_passed_on(tmp_path: Path) -> None:
+def test_the_command_continues_to_its_end_and_its_output_is_passed_on(tmp_path: Path) -> None:
     place = tmp_path / "step.run.1"
     outcome, fed, _ = followed(place, SAID, 0, Failing(place, "pg_restore", None, 2, SYSTEM))
     assert outcome.state == "ok" and outcome.values["exit"] == 0
@@ -215,9 +215,7 @@ def test_the_command_goes_on_to_its_end_and_what_it_prints_is_passed_on(tmp_path
 
 
 @pytest.mark.parametrize(("program", "code", "state"), [("psql", 0, "ok"), ("pg_restore", 1, "failed")])
-def test_errors_nobody_has_counted_are_unknown_and_no_success(
-    tmp_path: Path, program: str, code: int, state: str
-) -> None:
+def test_uncounted_errors_are_unknown_and_not_a_success(tmp_path: Path, program: str, code: int, state: str) -> None:
     messages = Failing(tmp_path, program, None, 2, SYSTEM)
     try:
         outcome = messages.outcome(outcome_of(ExitRecord(code=code), (0, 1)), 1)
@@ -228,7 +226,7 @@ def test_errors_nobody_has_counted_are_unknown_and_no_success(
 
 
 @pytest.mark.parametrize(("program", "errors"), [("psql", None), ("pg_restore", 0)])
-def test_lost_lines_may_have_had_errors(program: str, errors: int | None) -> None:
+def test_lost_lines_may_have_contained_errors(program: str, errors: int | None) -> None:
     progress = ObjectProgress(None, program)
     progress.program_ended(1, 0)
     outcome = apply_messages(outcome_of(ExitRecord(code=0), (0,)), progress, lost_lines=3)

@@ -35,7 +35,7 @@ def _refuse_strange(records: Sequence[JournalRecord]) -> None:
 
 
 @pytest.mark.parametrize(("name", "choosy"), [("replay_records", _fold), ("compare_with_sessions", _against_sessions)])
-def test_a_run_whose_records_are_not_understood_hides_no_other(
+def test_a_run_whose_records_cannot_be_parsed_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, choosy: Any
 ) -> None:
     monkeypatch.setattr(interrupted_runs, name, choosy)

@@ -53,7 +53,7 @@ def taken(journal: RunJournal) -> Iterator[Path]:
         place.parent.rmdir()
 
 
-def test_where_memory_takes_no_journal_either_the_question_is_put_again(journal: RunJournal, taken: Path) -> None:
+def test_if_memory_takes_no_journal_either_the_question_is_asked_again(journal: RunJournal, taken: Path) -> None:
     asked: queue.Queue[int] = queue.Queue()
     written: list[JournalRecord] = []
 
@@ -76,7 +76,7 @@ def test_where_memory_takes_no_journal_either_the_question_is_put_again(journal:
 
 
 @pytest.mark.root
-def test_a_full_disk_keeps_nobody_from_an_abort_nor_from_reverting(tmp_path: Path) -> None:
+def test_a_full_disk_prevents_neither_an_abort_nor_reverting(tmp_path: Path) -> None:
     asked: queue.Queue[int] = queue.Queue()
     written: list[JournalRecord] = []
 

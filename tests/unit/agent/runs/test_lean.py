@@ -32,7 +32,7 @@ def test_an_agent_of_a_cluster_loads_neither_the_driver_nor_the_actions() -> Non
     assert {"dba_console.actions", "dba_console.runbooks.values", "psycopg.rows"}.isdisjoint(loaded)
 
 
-def test_an_agent_loads_what_runs_need_with_its_first_run() -> None:
+def test_an_agent_loads_the_run_modules_with_its_first_run() -> None:
     assert (
         loaded_with(
             "import dba_console.agent.agent_process, dba_console.agent.__main__, dba_console.recording.recorder"

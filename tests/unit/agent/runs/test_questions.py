@@ -53,7 +53,7 @@ class Room:
 YES = AskRequest(kind="yes", text="sure?", expects="yes")
 
 
-def test_an_answer_reaches_who_asked_with_who_gave_it() -> None:
+def test_an_answer_is_delivered_with_the_name_of_its_operator() -> None:
     room = Room(lambda desk: desk.ask(YES))
     assert room.desk.answer(room.asked(), "yes", ANNA, drives=True) is None
     got = room.end()
@@ -61,7 +61,7 @@ def test_an_answer_reaches_who_asked_with_who_gave_it() -> None:
     assert room.desk.question is None
 
 
-def test_an_answer_to_another_question_or_by_somebody_else_is_not_taken() -> None:
+def test_an_answer_to_another_question_or_by_another_user_is_not_accepted() -> None:
     room = Room(lambda desk: desk.ask(YES))
     number = room.asked()
     assert "no longer open" in str(room.desk.answer(number + 1, "yes", ANNA, drives=True))
@@ -71,7 +71,7 @@ def test_an_answer_to_another_question_or_by_somebody_else_is_not_taken() -> Non
     room.end()
 
 
-def test_an_answer_that_comes_after_a_choice_of_other_rows_is_not_taken_for_them() -> None:
+def test_an_answer_given_for_an_older_row_selection_is_not_accepted() -> None:
     wanted = AskRequest(kind="type", text="type 3", expects="3", rows="a/preview")
     desk = OperatorQuestions(SYSTEM, lambda: None)
     desk.question = question_view(wanted, number=1, since_us=0)  # as it stands while the run's thread has not come by
@@ -80,7 +80,7 @@ def test_an_answer_that_comes_after_a_choice_of_other_rows_is_not_taken_for_them
     assert desk.peek_interrupt() == OperatorInterrupt(verb="choose", who="anna", block="a/preview", look=1, rows=(0,))
 
 
-def test_of_many_choices_the_newest_counts() -> None:
+def test_of_many_selections_the_newest_counts() -> None:
     desk = OperatorQuestions(SYSTEM, lambda: None)
     for places in ((0, 1), (0,), (1,)):
         desk.add_interrupt(OperatorInterrupt(verb="choose", who="anna", block="a/preview", look=1, rows=places))
@@ -88,7 +88,7 @@ def test_of_many_choices_the_newest_counts() -> None:
     assert taken is not None and taken.rows == (1,) and desk.take_interrupt() is None
 
 
-def test_two_people_are_two_or_it_is_not_confirmed() -> None:
+def test_two_operators_are_two_or_it_is_not_confirmed() -> None:
     wanted = AskRequest(kind="type", text="type it", expects="db1", people=2)
     room = Room(lambda desk: desk.ask(wanted))
     room.desk.answer(room.asked(), "db1", ANNA, drives=True)
@@ -100,7 +100,7 @@ def test_two_people_are_two_or_it_is_not_confirmed() -> None:
     assert isinstance(got, Answer) and got.who == "anna" and got.second.startswith("bertha")
 
 
-def test_nobody_is_asked_a_second_time_for_what_was_not_confirmed_once() -> None:
+def test_after_a_refused_confirmation_no_second_operator_is_asked() -> None:
     wanted = AskRequest(kind="type", text="type it", expects="db1", people=2)
     room = Room(lambda desk: desk.ask(wanted))
     room.desk.answer(room.asked(), "no", ANNA, drives=True)
@@ -108,7 +108,7 @@ def test_nobody_is_asked_a_second_time_for_what_was_not_confirmed_once() -> None
     assert isinstance(got, Answer) and got.text == "no" and got.second == ""
 
 
-def test_somebody_who_wants_something_else_is_heard_instead() -> None:
+def test_an_interrupt_is_accepted_in_place_of_an_answer() -> None:
     room = Room(lambda desk: desk.ask(YES))
     room.asked()
     wish = OperatorInterrupt(verb="abort", who="anna", reason="enough")
@@ -119,19 +119,19 @@ def test_somebody_who_wants_something_else_is_heard_instead() -> None:
     assert room.end() is wish
 
 
-def test_time_goes_by_when_nobody_wants_anything() -> None:
+def test_time_passes_without_any_interrupt() -> None:
     passed = OperatorQuestions(SYSTEM, lambda: None).wait(0.0)
     assert isinstance(passed, TimePassed)
 
 
-def test_a_pause_that_was_taken_back_is_not_heeded() -> None:
+def test_a_withdrawn_pause_is_ignored() -> None:
     desk = OperatorQuestions(SYSTEM, lambda: None)
     desk.add_interrupt(OperatorInterrupt(verb="pause", who="anna"))
     desk.drop_interrupts("pause")
     assert desk.take_interrupt() is None
 
 
-def test_many_wishes_of_one_kind_push_no_other_out() -> None:
+def test_many_interrupts_of_one_kind_do_not_displace_others() -> None:
     desk = OperatorQuestions(SYSTEM, lambda: None)
     desk.add_interrupt(OperatorInterrupt(verb="abort", who="anna", reason="enough"))
     for _ in range(20):
@@ -140,7 +140,7 @@ def test_many_wishes_of_one_kind_push_no_other_out() -> None:
     assert [wish and wish.verb for wish in heard] == ["abort", "pause", None]
 
 
-def test_who_waits_is_let_go_when_the_agent_ends() -> None:
+def test_waiting_callers_are_released_when_the_agent_ends() -> None:
     room = Room(lambda desk: desk.ask(YES))
     room.asked()
     room.desk.abandon()
@@ -149,7 +149,7 @@ def test_who_waits_is_let_go_when_the_agent_ends() -> None:
         room.desk.take_interrupt()
 
 
-def test_a_question_that_answers_itself_is_asked_no_more() -> None:
+def test_a_question_that_resolves_itself_is_no_longer_asked() -> None:
     room = Room(lambda desk: desk.ask_until(YES, lambda: True))
     room.asked()
     assert room.end() is None and room.desk.question is None

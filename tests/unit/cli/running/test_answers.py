@@ -31,18 +31,18 @@ def test_a_confirmation_answers_its_step_each_time_it_asks() -> None:
     assert [answers.answer_for(asked("type", "db2")) for _ in range(3)] == ["db2"] * 3
 
 
-def test_several_of_one_step_are_taken_in_their_order() -> None:
+def test_several_answers_of_one_step_are_used_in_their_order() -> None:
     answers = GivenAnswers([("drop-it", "yes"), ("drop-it", "db2")])
     assert answers.answer_for(asked("yes")) == "yes"
     assert answers.answer_for(asked("type", "db2")) == "db2"
 
 
-def test_a_block_is_named_more_narrowly_than_its_step() -> None:
+def test_a_block_name_is_more_specific_than_its_step() -> None:
     answers = GivenAnswers([("drop-it", "no"), ("drop-it/action", "db2")])
     assert answers.answer_for(asked("type", "db2")) == "db2"
 
 
-def test_what_is_given_for_a_block_answers_no_other_of_its_step() -> None:
+def test_an_answer_for_a_block_answers_no_other_of_its_step() -> None:
     answers = GivenAnswers([("drop-it/action", "db2")])
     assert answers.answer_for(asked("type", "db2", block="drop-it/other")) is None
     with pytest.raises(AnswerMismatch, match="--confirm drop-it/action=db2 does not fit"):
@@ -50,14 +50,14 @@ def test_what_is_given_for_a_block_answers_no_other_of_its_step() -> None:
 
 
 @pytest.mark.parametrize("kind", ["yes", "type", "choose", "manual", "input", "failed", "settle", "second", "undo"])
-def test_yes_covers_what_only_wants_to_be_read_and_nothing_else(kind: QuestionKind) -> None:
+def test_yes_covers_only_what_needs_an_acknowledgement(kind: QuestionKind) -> None:
     answers = GivenAnswers(yes=True)
     assert answers.answer_for(asked("ack")) == "y"
     assert answers.answer_for(asked(kind, "db2")) is None
 
 
 @pytest.mark.parametrize("kind", ["failed", "settle", "second"])
-def test_a_failure_is_never_decided_beforehand(kind: QuestionKind) -> None:
+def test_a_failure_is_never_decided_in_advance(kind: QuestionKind) -> None:
     assert (
         GivenAnswers([("drop-it", "retry"), ("drop-it/action", "retry")], yes=True).answer_for(asked(kind, "retry"))
         is None
@@ -68,7 +68,7 @@ def test_a_confirmation_of_another_step_answers_nothing() -> None:
     assert GivenAnswers([("other", "db2")]).answer_for(asked("type", "db2")) is None
 
 
-def test_the_start_wants_some_word_of_whoever_asked_for_it() -> None:
+def test_the_start_needs_a_confirmation_of_the_requester() -> None:
     start = asked("start", step="", block="")
     assert GivenAnswers().answer_for(start) is None
     assert GivenAnswers([("start", "yes")]).answer_for(start) == "yes"
@@ -79,7 +79,7 @@ def test_the_start_wants_some_word_of_whoever_asked_for_it() -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "expects"), [("type", "db1", "db2"), ("yes", "y", ""), ("choose", "twice", ""), ("ack", "no", "")]
 )
-def test_what_does_not_fit_is_never_sent(kind: QuestionKind, text: str, expects: str) -> None:
+def test_a_text_that_does_not_match_is_never_sent(kind: QuestionKind, text: str, expects: str) -> None:
     with pytest.raises(AnswerMismatch, match="does not fit"):
         GivenAnswers([("drop-it", text)]).answer_for(asked(kind, expects))
 
@@ -89,7 +89,7 @@ def test_decisions_evidence_and_values_are_given_like_confirmations() -> None:
     assert [answers.answer_for(asked(kind)) for kind in ("choose", "manual", "input")] == ["again", "told anna", "7"]
 
 
-def test_step_and_text_are_taken_apart_at_the_first_sign() -> None:
+def test_step_and_text_are_split_at_the_first_separator() -> None:
     assert parse_confirmations(["drop-it=a=b", " start = yes "], PLAN) == [("drop-it", "a=b"), ("start", "yes")]
     assert parse_confirmations(["drop-it/action=x"], PLAN) == [("drop-it/action", "x")]
 
@@ -100,7 +100,7 @@ def test_a_confirmation_without_its_text_is_refused(text: str) -> None:
         parse_confirmations([text], PLAN)
 
 
-def test_a_step_that_the_runbook_has_not_is_told_with_the_nearest() -> None:
+def test_an_unknown_step_is_reported_with_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="no step 'dropit'") as error:
         parse_confirmations(["dropit=x"], PLAN)
     assert error.value.hint == "did you mean drop-it?"

@@ -30,28 +30,28 @@ def test_any_change_is_json_and_fits_its_width(before: RunView | None, now: RunV
         assert max(widths, default=0) <= cells
 
 
-def test_the_opening_says_what_it_is_and_where_it_is_kept() -> None:
+def test_the_opening_shows_the_runbook_and_where_the_run_is_stored() -> None:
     text = text_of(None, DROP)
     for said in (DROP.run, DROP.title, "db2", DROP.identity, DROP.directory, "Drop the page cache", "type `db2` >"):
         assert said in text
 
 
-def test_what_runs_is_shown_word_for_word_before_it_is_confirmed() -> None:
+def test_what_runs_is_shown_verbatim_before_the_confirmation() -> None:
     text = text_of(None, DROP)
     assert text.index("echo 1 > /proc/sys/vm/drop_caches") < text.index("type `db2` >")
 
 
-def test_a_failure_is_told_with_its_options() -> None:
+def test_a_failure_is_reported_with_its_options() -> None:
     text = text_of(DROP, msgspec.structs.replace(DROP, question=FAILED))
     assert "The check failed" in text and "retry" in text and "REASON" in text
 
 
-def test_the_end_is_told_with_its_summary() -> None:
+def test_the_end_is_reported_with_its_summary() -> None:
     text = text_of(DROP, ENDED)
     assert "I/O came back after 12 s" in text and "machine" in text
 
 
-def test_how_a_block_ended_is_told_by_its_record_and_once() -> None:
+def test_the_result_of_a_block_is_reported_once_by_its_record() -> None:
     event = Event(wall_us=START_US, kind="block.result", text="drop/action: ok, 17 GB freed", details={"run": DROP.run})
     text = "\n".join(line_text(line) for line in change_lines(record_change(event), START_US, 100))
     assert "drop/action: ok, 17 GB freed" in text
@@ -61,13 +61,13 @@ def test_how_a_block_ended_is_told_by_its_record_and_once() -> None:
     assert "17 GB" not in text_of(DROP, done)
 
 
-def test_text_of_others_drives_no_terminal() -> None:
+def test_foreign_text_does_not_control_the_terminal() -> None:
     evil = (Prose("\x1b]0;x\x07\x9b2J"),)
     wild = msgspec.structs.replace(DROP, title="a\x1b[2Jb", prose=evil, step_prose=evil, who="\x1b[A")
     assert "\x1b" not in text_of(None, wild) and "\x9b" not in text_of(None, wild)
 
 
-def test_the_rows_of_a_preview_are_told_right_after_it_however_far_the_run_is_by_then() -> None:
+def test_the_rows_of_a_preview_are_printed_right_after_it_however_far_the_run_is_by_then() -> None:
     rows = RunTable(columns=("pid",), rows=(("4242",),), title="who waits", block="drop/preview")
     before = msgspec.structs.replace(DROP, question=None, state="running")
     steps = tuple(

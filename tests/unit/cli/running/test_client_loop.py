@@ -105,12 +105,12 @@ def test_lines_of_a_pipe_answer_one_question_each() -> None:
     assert told[0]["event"] == "run" and told[-1]["event"] == "ended"
 
 
-def test_a_last_line_without_its_end_counts() -> None:
+def test_an_unterminated_last_line_counts() -> None:
     with scripted(two_questions) as agent:
         assert run_with(agent, piped("yes\ndb2"))[0] == 0
 
 
-def test_where_input_ends_before_the_question_the_run_is_left() -> None:
+def test_if_input_ends_before_the_question_the_client_detaches() -> None:
     def script(agent: Agent) -> None:
         agent.view(PLANNED)
         agent.hear()
@@ -123,13 +123,13 @@ def test_where_input_ends_before_the_question_the_run_is_left() -> None:
     assert len(agent.heard) == 1
 
 
-def test_what_was_given_beforehand_needs_no_keyboard() -> None:
+def test_answers_given_in_advance_need_no_keyboard() -> None:
     with scripted(two_questions) as agent:
         code, _ = run_with(agent, None, RunClient(GivenAnswers([("drop", "db2")]), can_ask=False))
     assert code == 0
 
 
-def test_an_agent_that_goes_away_is_told_with_how_to_go_on() -> None:
+def test_a_lost_agent_is_reported_with_how_to_continue() -> None:
     def script(agent: Agent) -> None:
         agent.view(PLANNED)
         agent.hear()
@@ -151,7 +151,7 @@ def terminal() -> Iterator[tuple[Keyboard, int]]:
         os.close(ours)
 
 
-def test_a_command_at_a_terminal_is_taken_at_any_time() -> None:
+def test_a_command_at_a_terminal_is_accepted_at_any_time() -> None:
     with terminal() as (keyboard, typist):
 
         def script(agent: Agent) -> None:
@@ -166,7 +166,7 @@ def test_a_command_at_a_terminal_is_taken_at_any_time() -> None:
     assert agent.heard == [RunControl(run=DROP.run, verb="abort", reason="too late")]
 
 
-def test_a_secret_is_not_echoed_and_what_follows_is() -> None:
+def test_a_secret_is_not_echoed_and_later_input_is() -> None:
     import termios
 
     echoed: list[bool] = []
@@ -187,7 +187,7 @@ def test_a_secret_is_not_echoed_and_what_follows_is() -> None:
     assert agent.heard == [RunAnswer(run=DROP.run, question=3, text="hunter2")]
 
 
-def test_the_end_of_a_terminals_input_leaves_the_run_to_itself() -> None:
+def test_the_end_of_terminal_input_detaches_from_the_run() -> None:
     with terminal() as (keyboard, typist):
 
         def script(agent: Agent) -> None:
@@ -201,7 +201,7 @@ def test_the_end_of_a_terminals_input_leaves_the_run_to_itself() -> None:
     assert agent.heard == []
 
 
-def test_an_interrupt_leaves_the_run_to_itself() -> None:
+def test_an_interrupt_detaches_from_the_run() -> None:
     def script(agent: Agent) -> None:
         agent.view(structs.replace(DROP, question=TYPED))
 

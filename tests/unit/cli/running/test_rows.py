@@ -65,13 +65,13 @@ def first(party: RunClient) -> list[Request]:
         ({"choose": ("drop=none",)}, ()),
     ],
 )
-def test_rows_that_were_named_are_chosen_before_anything_is_confirmed(
+def test_named_rows_are_selected_before_anything_is_confirmed(
     options: dict[str, tuple[str, ...]], places: tuple[int, ...]
 ) -> None:
     assert first(headless(**options, confirm=str(len(places)))) == [choice(*places)]
 
 
-def test_the_number_that_was_given_is_that_of_the_rows_chosen() -> None:
+def test_the_number_given_is_that_of_the_selected_rows() -> None:
     party = headless(leave_out=("drop=pid=811",), confirm="2")
     first(party)
     assert sent(party.receive(after(0, 2))) == [RunAnswer(run=CHOOSING.run, question=12, text="2")]
@@ -82,7 +82,7 @@ def test_the_number_that_was_given_is_that_of_the_rows_chosen() -> None:
 
 
 @pytest.mark.parametrize("option", ["choose", "leave_out"])
-def test_a_row_that_is_not_there_ends_the_run_and_nothing_is_done(option: str) -> None:
+def test_a_missing_row_ends_the_run_and_nothing_is_done(option: str) -> None:
     party = headless(**{option: ("drop=pid=4711",)}, confirm="3")
     outs = party.receive(said(CHOOSING, CHOSEN))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
@@ -91,7 +91,7 @@ def test_a_row_that_is_not_there_ends_the_run_and_nothing_is_done(option: str) -
     assert "the rows have pid, usename, query" in words(party.receive(said(CHOOSING, CHOSEN)))
 
 
-def test_where_no_row_is_chosen_nobody_has_to_be_asked() -> None:
+def test_with_no_row_selected_no_confirmation_is_needed() -> None:
     party = headless(choose=("drop=none",), confirm="3")
     first(party)
     none = structs.replace(CHOSEN, id=12, kind="choose", expects="", options=NONE)
@@ -102,7 +102,7 @@ def test_where_no_row_is_chosen_nobody_has_to_be_asked() -> None:
     assert sent(someone.receive(said(structs.replace(CHOOSING, table=table), none))) == []
 
 
-def test_a_choice_that_is_refused_or_not_taken_ends_the_run() -> None:
+def test_a_refused_or_ignored_selection_ends_the_run() -> None:
     party = headless(leave_out=("drop=pid=811",), confirm="2")
     first(party)
     outs = party.receive(RunRefused(text="these rows are not asked about now", reply_to=CHOOSING.run))
@@ -128,7 +128,7 @@ def test_a_row_is_named_by_its_step_a_column_and_a_value(text: str, why: str) ->
             parse_row_selections(choose, leave_out, PLAN)
 
 
-def test_somebody_at_a_terminal_takes_rows_out_and_in_by_their_numbers() -> None:
+def test_an_operator_at_a_terminal_deselects_and_selects_rows_by_number() -> None:
     party = RunClient(GivenAnswers(), can_ask=True)
     party.receive(said(CHOOSING, CHOSEN))
     assert sent(party.handle_line("/x 2")) == [choice(0, 2)]
@@ -141,7 +141,7 @@ def test_somebody_at_a_terminal_takes_rows_out_and_in_by_their_numbers() -> None
     assert sent(party.handle_line("2")) == [RunAnswer(run=CHOOSING.run, question=13, text="2")]
 
 
-def test_where_no_rows_are_asked_about_none_is_taken_out() -> None:
+def test_without_a_question_about_rows_none_is_deselected() -> None:
     party = RunClient(GivenAnswers(), can_ask=True)
     party.receive(said(structs.replace(CHOOSING, table=None), TYPED))
     outs = party.handle_line("/x 1")

@@ -66,7 +66,7 @@ def headless(*confirmed: tuple[str, str], yes: bool = False) -> RunClient:
 # At a terminal
 
 
-def test_a_question_waits_for_whoever_types() -> None:
+def test_a_question_waits_for_typed_input() -> None:
     party = at_terminal()
     outs = party.receive(said(DROP, TYPED))
     assert sent(outs) == []
@@ -83,7 +83,7 @@ def test_enter_alone_answers_nothing() -> None:
     assert party.question == TYPED
 
 
-def test_what_is_typed_while_nothing_is_asked_goes_nowhere() -> None:
+def test_input_typed_without_a_question_is_ignored() -> None:
     party = at_terminal()
     party.receive(said(RUNNING))
     outs = party.handle_line("yes")
@@ -98,7 +98,7 @@ def test_an_answer_is_sent_once() -> None:
     assert sent(party.handle_line("db2")) == []
 
 
-def test_an_answer_that_is_not_taken_may_be_given_again() -> None:
+def test_an_answer_that_is_not_accepted_may_be_given_again() -> None:
     party = at_terminal()
     party.receive(said(DROP, TYPED))
     party.handle_line("db1")
@@ -107,7 +107,7 @@ def test_an_answer_that_is_not_taken_may_be_given_again() -> None:
     assert sent(party.handle_line("db2")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
 
 
-def test_a_question_that_comes_back_after_a_pause_is_asked_again() -> None:
+def test_a_question_that_returns_after_a_pause_is_asked_again() -> None:
     party = at_terminal()
     party.receive(said(DROP, TYPED))
     assert sent(party.handle_line("/pause look first")) == [RunControl(run=DROP.run, verb="pause", reason="look first")]
@@ -120,7 +120,7 @@ def test_a_question_that_comes_back_after_a_pause_is_asked_again() -> None:
     assert sent(party.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
 
 
-def test_commands_say_what_they_need() -> None:
+def test_commands_report_what_they_need() -> None:
     party = at_terminal()
     party.receive(said(DROP, TYPED))
     assert sent(party.handle_line("/skip")) == [] and sent(party.handle_line("/jump after")) == []
@@ -137,7 +137,7 @@ def test_commands_say_what_they_need() -> None:
     assert sent(party.handle_line("/etc/hosts")) == [RunAnswer(run=DROP.run, question=9, text="/etc/hosts")]
 
 
-def test_who_leaves_is_told_that_the_run_goes_on_and_how_to_come_back() -> None:
+def test_after_a_detach_it_says_that_the_run_continues_and_how_to_return() -> None:
     party = at_terminal()
     party.receive(said(DROP, TYPED))
     for outs in (party.leave("interrupt"), party.leave("eof"), party.handle_line("/leave")):
@@ -146,21 +146,21 @@ def test_who_leaves_is_told_that_the_run_goes_on_and_how_to_come_back() -> None:
         assert left(outs) == [130]
 
 
-def test_another_console_that_drives_is_named() -> None:
+def test_another_driving_console_is_named() -> None:
     party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
     outs = party.receive(said(DROP, TYPED, yours=False))
     assert "ann answers it" in words(outs) and "/take" in words(outs)
     assert party.question is None
 
 
-def test_the_second_person_is_asked_at_their_own_console() -> None:
+def test_the_second_operator_is_asked_at_their_own_console() -> None:
     first, second = at_terminal(), RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
     assert "a second operator" in words(first.receive(said(DROP, SECOND, may=False)))
     second.receive(said(DROP, SECOND, yours=False, may=True))
     assert sent(second.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
 
 
-def test_the_end_is_told_and_gives_the_code() -> None:
+def test_the_end_is_reported_and_gives_the_exit_code() -> None:
     for state, code in (("done", 0), ("failed", 7), ("aborted", 7)):
         party = at_terminal()
         party.receive(said(RUNNING))
@@ -169,26 +169,26 @@ def test_the_end_is_told_and_gives_the_code() -> None:
         assert left(outs) == [code]
 
 
-def test_an_end_that_still_asks_is_no_end() -> None:
+def test_an_end_with_an_open_question_is_not_an_end() -> None:
     party = at_terminal()
     party.receive(said(RUNNING))
     assert left(party.receive(said(view(ENDED, state="failed"), UNDO))) == []
 
 
-def test_a_run_that_is_refused_ends_the_command_with_its_code() -> None:
+def test_a_refused_run_ends_the_command_with_its_exit_code() -> None:
     outs = at_terminal().receive(RunRefused(text="another run is under way", hint="attach", code=8))
     assert "another run" in words(outs) and "hint: attach" in words(outs)
     assert left(outs) == [8]
 
 
-def test_a_run_that_was_there_before_is_not_the_one_asked_for() -> None:
+def test_an_earlier_run_is_not_the_requested_one() -> None:
     party = RunClient(GivenAnswers(yes=True), can_ask=False, other_runs=[DROP.run])
     assert party.receive(said(DROP, TYPED)) == []
     outs = party.receive(RunRefused(text="another run is under way", code=2))
     assert left(outs) == [2]
 
 
-def test_a_command_stands_for_the_answer_until_it_is_refused() -> None:
+def test_a_typed_command_counts_as_the_answer_until_it_is_refused() -> None:
     party = at_terminal()
     party.receive(said(DROP, TYPED))
     party.handle_line("/abort too late")
@@ -197,13 +197,13 @@ def test_a_command_stands_for_the_answer_until_it_is_refused() -> None:
     assert party.question == TYPED
 
 
-def test_other_runs_are_not_listened_to() -> None:
+def test_messages_of_other_runs_are_ignored() -> None:
     party = RunClient(GivenAnswers(), can_ask=True, run="another")
     assert party.receive(said(DROP, TYPED)) == []
     assert party.receive(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])) == []
 
 
-def test_output_is_told_line_by_line_and_what_is_missing_counted() -> None:
+def test_output_is_printed_line_by_line_and_missing_lines_are_counted() -> None:
     party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
     party.receive(said(DROP))
     outs = party.receive(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")], dropped=5))
@@ -211,7 +211,7 @@ def test_output_is_told_line_by_line_and_what_is_missing_counted() -> None:
     assert "5 lines not shown" in words(outs)
 
 
-def test_what_an_interrupted_run_printed_is_not_told_before_it_comes_again() -> None:
+def test_output_of_an_interrupted_run_is_not_printed_before_its_message_returns() -> None:
     party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
     lines = RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])
     assert party.receive(lines) == []
@@ -219,7 +219,7 @@ def test_what_an_interrupted_run_printed_is_not_told_before_it_comes_again() -> 
     assert party.receive(lines) == []
 
 
-def test_a_wait_is_told_now_and_then_to_people_and_each_time_to_programs() -> None:
+def test_a_wait_is_reported_occasionally_to_operators_and_each_time_to_programs() -> None:
     waits = [view(WAIT, waiting=structs.replace(WAIT.waiting, values=f"io {n} MB/s")) for n in range(21)]  # type: ignore[type-var]
     counts = []
     for every in (False, True):
@@ -232,7 +232,7 @@ def test_a_wait_is_told_now_and_then_to_people_and_each_time_to_programs() -> No
 # With nobody to ask
 
 
-def test_what_was_given_answers_and_is_told() -> None:
+def test_an_answer_given_in_advance_is_sent_and_reported() -> None:
     party = headless(("drop", "db2"))
     outs = party.receive(said(view(DROP, state="planned"), START))
     assert sent(outs) == [RunAnswer(run=DROP.run, question=1, text="yes")]
@@ -253,7 +253,7 @@ def test_a_question_without_an_answer_ends_the_run_as_refused() -> None:
     assert left(party.receive(said(view(ENDED, state="aborted")))) == [8]
 
 
-def test_a_start_nobody_asked_for_is_refused() -> None:
+def test_a_start_without_a_request_is_refused() -> None:
     party = headless()
     outs = party.receive(said(view(DROP, state="planned"), START))
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
@@ -268,7 +268,7 @@ def test_a_wrong_text_is_never_sent() -> None:
     assert "does not fit" in words(outs)
 
 
-def test_a_failure_nobody_can_decide_about_ends_the_run_as_failed() -> None:
+def test_a_failure_without_a_decision_ends_the_run_as_failed() -> None:
     party = headless(("drop", "db2"))
     party.receive(said(RUNNING))
     outs = party.receive(said(DROP, FAILED))
@@ -276,7 +276,7 @@ def test_a_failure_nobody_can_decide_about_ends_the_run_as_failed() -> None:
     assert left(party.receive(said(view(ENDED, state="failed")))) == [7]
 
 
-def test_a_run_that_would_stay_half_done_waits_where_nobody_can_decide() -> None:
+def test_a_half_done_run_waits_if_no_operator_can_decide() -> None:
     for asked, code in ((FAILED, 7), (TYPED, 8)):
         party = headless()
         party.receive(said(RUNNING))
@@ -285,7 +285,7 @@ def test_a_run_that_would_stay_half_done_waits_where_nobody_can_decide() -> None
         assert "half done" in words(outs) and "runbook resume" in words(outs)
 
 
-def test_an_answer_the_agent_does_not_take_is_not_repeated_for_ever() -> None:
+def test_an_answer_the_agent_rejects_is_not_repeated_for_ever() -> None:
     party = headless(("drop", "db2"))
     party.receive(said(RUNNING))
     party.receive(said(DROP, TYPED))
@@ -295,7 +295,7 @@ def test_an_answer_the_agent_does_not_take_is_not_repeated_for_ever() -> None:
     assert left(outs) == [8]
 
 
-def test_a_run_that_a_defect_interrupts_is_not_waited_for() -> None:
+def test_a_run_interrupted_by_an_internal_error_is_not_waited_for() -> None:
     party = headless(("drop", "db2"))
     party.receive(said(view(RUNNING, state="interrupted")))
     assert left(party.receive(said(RUNNING))) == [], "it was interrupted before, and goes on"
@@ -303,7 +303,7 @@ def test_a_run_that_a_defect_interrupts_is_not_waited_for() -> None:
     assert left(outs) == [7] and "runbook resume" in words(outs)
 
 
-def test_the_second_person_is_waited_for() -> None:
+def test_the_second_operator_is_waited_for() -> None:
     party = headless(("drop", "db2"))
     party.receive(said(DROP, TYPED))
     outs = party.receive(said(DROP, SECOND, may=False))
@@ -314,7 +314,7 @@ def come_back(*confirmed: tuple[str, str]) -> RunClient:
     return RunClient(GivenAnswers(confirmed), can_ask=False, run=DROP.run)
 
 
-def test_who_comes_back_with_answers_takes_a_run_that_nobody_drives_and_does_not_wait_for_ever() -> None:
+def test_a_headless_client_takes_over_an_undriven_run_and_waits_only_a_limited_time() -> None:
     """The first view is the one a console is welcomed with, before it drives anything; it asks the same."""
     party = come_back(("drop", "db2"))
     free = structs.replace(DROP, driver="")
@@ -328,7 +328,7 @@ def test_who_comes_back_with_answers_takes_a_run_that_nobody_drives_and_does_not
     assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
 
 
-def test_who_comes_back_with_answers_leaves_a_run_that_another_console_drives() -> None:
+def test_a_headless_client_leaves_a_run_that_another_console_drives() -> None:
     outs = come_back(("drop", "db2")).receive(said(structs.replace(DROP, driver="eve"), TYPED, yours=False))
     assert (sent(outs), left(outs)) == ([], [130])
     assert "eve controls this run" in words(outs) and "continues" in words(outs)
@@ -342,7 +342,7 @@ def recorded(run: str, seq: int) -> EventMessage:
     return EventMessage(event=Event(wall_us=seq, kind="block.result", text=f"result {seq}", details=details))
 
 
-def test_records_are_told_once_it_is_known_which_run_is_meant() -> None:
+def test_records_are_reported_once_the_run_is_identified() -> None:
     party = at_terminal()
     assert party.receive(recorded(DROP.run, 1)) == [] and party.receive(recorded("another", 2)) == []
     outs = party.receive(said(RUNNING))
@@ -351,7 +351,7 @@ def test_records_are_told_once_it_is_known_which_run_is_meant() -> None:
     assert party.receive(recorded("another", 4)) == []
 
 
-def test_steps_are_told_when_they_change_and_their_prose_when_they_are_entered() -> None:
+def test_steps_are_reported_on_change_and_their_text_when_they_are_entered() -> None:
     party = at_terminal()
     party.receive(said(view(DROP, state="running", current="before", steps=STEPS[:3])))
     outs = party.receive(said(DROP, TYPED))

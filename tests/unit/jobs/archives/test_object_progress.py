@@ -63,7 +63,7 @@ def test_with_jobs_every_object_has_its_exact_time() -> None:
     )
 
 
-def test_one_worker_tells_no_end_so_the_next_beginning_is_it() -> None:
+def test_one_worker_logs_no_end_so_the_next_start_is_the_end() -> None:
     ledger = heard(
         ObjectProgress(PLAN, "pg_restore", 1),
         'pg_restore: processing data for table "public.t0"',
@@ -76,7 +76,7 @@ def test_one_worker_tells_no_end_so_the_next_beginning_is_it() -> None:
     assert ledger.objects()[20_000].seconds == 7.0
 
 
-def test_a_dump_whose_jobs_are_not_known_is_parallel_once_it_says_finished() -> None:
+def test_a_dump_with_unknown_jobs_is_parallel_once_it_logs_finished() -> None:
     ledger = heard(
         ObjectProgress(PLAN, "pg_dump"),
         "pg_dump: reading schemas",
@@ -103,7 +103,7 @@ def test_lines_read_twice_change_nothing() -> None:
     assert (states(ledger), ledger.objects()[1000].seconds, ledger.phases(at(9))) == before
 
 
-def test_a_job_met_in_its_middle_counts_what_is_still_told() -> None:
+def test_a_job_found_midway_counts_what_is_still_logged() -> None:
     ledger = ObjectProgress(PLAN, "pg_restore", 2)
     ledger.observe_finished(1000)
     ledger.observe_finished(("CONSTRAINT", "public", "t0 pk0"))
@@ -115,14 +115,14 @@ def test_a_job_met_in_its_middle_counts_what_is_still_told() -> None:
     assert (item.share, item.pid, item.started_us, item.exact) == (0.5, 812, at(50), False)
 
 
-def test_what_is_gone_at_a_look_ended_between_it_and_the_one_before() -> None:
+def test_an_object_gone_at_an_observation_ended_between_it_and_the_previous_one() -> None:
     ledger = ObjectProgress(PLAN, "pg_restore", 2)
     ledger.observe_running(1000, at(10), since_us=at(9))
     ledger.observe_finished(1000, at(12))
     assert ledger.objects()[1000].seconds == 2.0
 
 
-def test_what_had_just_begun_when_it_was_seen_is_not_made_long() -> None:
+def test_an_object_observed_just_after_its_start_has_no_long_duration() -> None:
     ledger = ObjectProgress(PLAN, "pg_restore", 2)
     ledger.observe_running(1000, at(10), since_us=at(10) - 200_000)
     ledger.observe_finished(1000, at(13))
@@ -132,7 +132,7 @@ def test_what_had_just_begun_when_it_was_seen_is_not_made_long() -> None:
     assert ledger.objects()[1001].seconds == 1.0, "nobody knows when it began: half way"
 
 
-def test_messages_win_over_sight() -> None:
+def test_messages_override_observation() -> None:
     ledger = heard(
         ObjectProgress(PLAN, "pg_restore", 2),
         "pg_restore: launching item 1000 TABLE DATA t0",
@@ -144,7 +144,7 @@ def test_messages_win_over_sight() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_an_error_is_that_of_the_object_named_before_it(jobs: int) -> None:
+def test_an_error_belongs_to_the_object_named_before_it(jobs: int) -> None:
     begins, ends = MANY if jobs > 1 else ONE
     ledger = heard(
         ObjectProgress(PLAN, "pg_restore", jobs),
@@ -171,7 +171,7 @@ def test_an_error_is_that_of_the_object_named_before_it(jobs: int) -> None:
     assert "failed" not in {item.state for item in ledger.objects().values() if item.entry.dump_id != 20_000}
 
 
-def test_names_of_several_lines_and_of_no_schema_find_their_objects() -> None:
+def test_multi_line_names_and_names_without_a_schema_find_their_objects() -> None:
     ledger = heard(
         ObjectProgress(ODD, "pg_restore", 1),
         'pg_restore: processing data for table "public.odd "one"',
@@ -182,20 +182,20 @@ def test_names_of_several_lines_and_of_no_schema_find_their_objects() -> None:
     assert states(ledger) == {1: "done", 2: "done", 3: "running"}
 
 
-def test_what_is_not_wanted_is_not_counted() -> None:
+def test_excluded_objects_are_not_counted() -> None:
     ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: skipping item 60001 FK CONSTRAINT t1 fk1")
     assert ledger.phases(at(1))[3].objects == 0
     assert ledger.counts() == (0, 0, 8, 0)
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "done"), (1, "failed"), (-9, "failed"), (None, "unknown")])
-def test_what_ran_when_the_program_went_is_not_guessed(code: int | None, state: str) -> None:
+def test_objects_active_when_the_program_ended_are_not_guessed(code: int | None, state: str) -> None:
     ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: launching item 1000 TABLE DATA t0")
     ledger.program_ended(at(5), code)
     assert ledger.objects()[1000].state == state
 
 
-def test_without_a_plan_objects_are_those_that_are_named() -> None:
+def test_without_a_plan_the_objects_are_those_named() -> None:
     ledger = heard(
         ObjectProgress(None, "pg_restore", 2),
         "pg_restore: entering main parallel loop",
@@ -206,7 +206,7 @@ def test_without_a_plan_objects_are_those_that_are_named() -> None:
     assert states(ledger) == {7: "done"}
 
 
-def test_psql_tells_each_statements_end_and_echoes_what_it_was() -> None:
+def test_psql_logs_the_end_of_each_statement_and_echoes_its_text() -> None:
     ledger = heard(
         ObjectProgress(None, "psql"),
         "SET",
@@ -225,20 +225,20 @@ def test_psql_tells_each_statements_end_and_echoes_what_it_was() -> None:
     assert ledger.error_count == 1
 
 
-def test_a_tag_ends_the_only_object_of_its_kind_that_was_seen() -> None:
+def test_a_command_tag_ends_the_only_observed_object_of_its_kind() -> None:
     ledger = ObjectProgress(None, "psql")
     ledger.observe_running(("TABLE DATA", "public", "orders"), at(10))
     ledger.add_line(at(70), "COPY 1000")
     assert [(item.entry.tag, item.seconds) for item in ledger.objects().values()] == [("orders", 60.0)]
 
 
-def test_changes_are_told_once() -> None:
+def test_changes_are_reported_once() -> None:
     ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: launching item 1000 TABLE DATA t0")
     assert [item.entry.dump_id for item in ledger.take_changed()] == [1000]
     assert ledger.take_changed() == ()
 
 
-def test_hostile_output_stays_within_bounds() -> None:
+def test_hostile_output_stays_within_limits() -> None:
     ledger = ObjectProgress(None, "pg_restore", 1)
     for n in range(1500):
         ledger.add_line(at(n), "pg_restore: error: " + "x" * 100_000)

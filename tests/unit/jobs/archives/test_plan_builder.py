@@ -39,7 +39,7 @@ def by_id(plan: DumpPlan) -> dict[int, DumpEntry]:
     return {one.dump_id: one for one in plan.entries}
 
 
-def test_the_database_itself_is_none_of_its_objects() -> None:
+def test_the_database_itself_is_not_one_of_its_objects() -> None:
     assert not {90, 91, 92} & by_id(shop()).keys()
     assert (shop().server_version, shop().dump_version, shop().compression) == ("18.4", "18.4", "gzip")
 
@@ -51,7 +51,7 @@ def test_each_object_has_its_phase() -> None:
     }  # fmt: skip
 
 
-def test_keys_and_indexes_weigh_what_their_tables_data_does() -> None:
+def test_keys_and_indexes_have_the_weight_of_their_table_data() -> None:
     plan = by_id(shop({11: 1000, 12: 50}))
     assert {n: one.weight for n, one in plan.items() if one.weight != 0} == {
         11: 1000, 12: 50, 21: 1000, 22: 50, 23: 1000, 24: None, 31: 525,
@@ -67,19 +67,19 @@ def test_keys_and_indexes_weigh_what_their_tables_data_does() -> None:
     }
 
 
-def test_without_sizes_no_weight_is_made_up() -> None:
+def test_without_sizes_no_weight_is_invented() -> None:
     plan = by_id(shop())
     assert [plan[n].weight for n in (11, 21, 31)] == [None, None, None]
 
 
-def test_after_the_data_an_object_waits_for_rows_and_not_for_the_bare_table() -> None:
+def test_after_the_data_an_object_waits_for_rows_and_not_for_the_empty_table() -> None:
     plan = by_id(shop())
     assert plan[11].needs == (1,)
     assert plan[23].needs == (11,)
     assert plan[31].needs == (22, 11, 12)
 
 
-def test_a_dump_is_weighed_by_the_catalog() -> None:
+def test_the_weights_of_a_dump_come_from_the_catalog() -> None:
     plan = by_id(
         with_table_sizes(
             shop({11: 1, 12: 1}), {16395: TableSize(oid=16395, schema="public", name="child", size=8192, rows=7)}

@@ -34,14 +34,14 @@ from dba_console.jobs.archives.program_messages import read_lines
         ('INFO:  analyzing "public.parent"', "start", None, "ANALYZE", "public", "parent"),
     ],
 )
-def test_a_line_says_what_becomes_of_which_object(
+def test_a_line_is_parsed_into_object_and_state(
     line: str, kind: str, dump_id: int | None, desc: str | None, schema: str | None, tag: str
 ) -> None:
     said = read_lines(line)[0]
     assert (said.kind, said.dump_id, said.desc, said.schema, said.tag) == (kind, dump_id, desc, schema, tag)
 
 
-def test_errors_and_what_was_ignored_are_told_apart() -> None:
+def test_errors_and_ignored_errors_are_distinguished() -> None:
     error = read_lines('pg_restore: error: could not execute query: ERROR:  relation "t" already exists')[0]
     assert (error.kind, error.program) == ("error", "pg_restore")
     assert error.text == 'could not execute query: ERROR:  relation "t" already exists'
@@ -67,7 +67,7 @@ def test_errors_and_what_was_ignored_are_told_apart() -> None:
         ("(1 row)", "other", None, None),
     ],
 )
-def test_psql_tells_a_statements_end_by_its_tag_and_errors_by_their_line(
+def test_a_psql_statement_ends_with_its_tag_and_errors_with_their_line(
     line: str, kind: str, desc: str | None, count: int | None
 ) -> None:
     said = read_lines(line)[0]
@@ -90,7 +90,7 @@ def test_two_processes_on_one_line_are_two_messages() -> None:
         ("could not execute query: ERROR:  no", "error", None, ""),
     ],
 )
-def test_the_end_of_a_line_another_process_tore_off_is_still_read(
+def test_a_line_end_split_off_by_another_process_is_still_read(
     line: str, kind: str, dump_id: int | None, name: str
 ) -> None:
     said = read_lines(line)[0]
@@ -103,7 +103,7 @@ def test_a_program_named_inside_quotes_is_part_of_the_name() -> None:
 
 
 @given(st.text(max_size=300))
-def test_whatever_a_line_holds_it_is_read(line: str) -> None:
+def test_any_line_is_parsed(line: str) -> None:
     for start in ("", "pg_restore: ", "pg_dump: finished item "):
         for said in read_lines(start + line):
             assert said.kind

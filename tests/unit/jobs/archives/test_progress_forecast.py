@@ -33,7 +33,7 @@ def held(run: Run) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2, 4])
 @pytest.mark.parametrize("sizes", [EQUAL, UNEVEN, TINY], ids=["equal", "uneven", "tiny"])
-def test_a_restores_end_is_foretold_within_15_percent_over_its_second_half(sizes: list[int], jobs: int) -> None:
+def test_the_eta_of_a_restore_is_within_15_percent_over_its_second_half(sizes: list[int], jobs: int) -> None:
     run = Restore(plan_of_sizes(sizes), jobs, truth=Truth(fk=40.0)).run()
     held(run)
     assert run.errors()
@@ -41,21 +41,21 @@ def test_a_restores_end_is_foretold_within_15_percent_over_its_second_half(sizes
 
 
 @pytest.mark.parametrize("sizes", [EQUAL, UNEVEN, TINY], ids=["equal", "uneven", "tiny"])
-def test_a_dumps_end_is_foretold_in_every_look_of_its_second_half(sizes: list[int]) -> None:
+def test_every_observation_of_the_second_half_of_a_dump_has_an_eta(sizes: list[int]) -> None:
     run = Restore(plan_of_sizes(sizes), 2, dumps=True).run(every_s=1.0)
     held(run)
     assert len(run.errors()) == len(run.second_half())
     assert max(run.errors()) <= WITHIN
 
 
-def test_without_any_sight_of_the_rows_the_messages_suffice() -> None:
+def test_without_row_observations_the_messages_suffice() -> None:
     run = Restore(plan_of_sizes(EQUAL), 2, truth=Truth(fk=40.0)).run(shares=False)
     held(run)
     assert run.errors()
     assert max(run.errors()) <= WITHIN
 
 
-def test_the_run_before_tells_what_indexes_and_keys_will_take() -> None:
+def test_the_previous_run_gives_the_durations_of_indexes_and_keys() -> None:
     first = Restore(plan_of_sizes(UNEVEN), 2, seed=1).run()
     told = [RunPhase(one.name, one.wall_s or 0.0, one.busy_s) for one in first.ledger.phases(0)]
     again = Restore(plan_of_sizes(UNEVEN), 2, seed=2).run(before=PreviousRun(wall_s=first.seconds, phases=tuple(told)))
@@ -65,14 +65,14 @@ def test_the_run_before_tells_what_indexes_and_keys_will_take() -> None:
     assert any(one.eta_grade == "history" for _, one in again.looks)
 
 
-def test_nothing_is_foretold_while_what_is_left_is_of_kinds_nobody_measured() -> None:
+def test_nothing_is_estimated_while_the_remaining_kinds_were_never_measured() -> None:
     run = Restore(plan_of_sizes(EQUAL), 2).run()
     loading = [told for seconds, told in run.looks if seconds < 30]
     assert loading
     assert all(told.eta_s is None and told.reason for told in loading)
 
 
-def test_nothing_is_foretold_of_objects_whose_size_is_not_known() -> None:
+def test_nothing_is_estimated_for_objects_of_unknown_size() -> None:
     plan = plan_of_sizes([MB])
     bare = DumpPlan(
         entries=tuple(type(one)(dump_id=one.dump_id, desc=one.desc, phase=one.phase) for one in plan.entries)
@@ -84,7 +84,7 @@ def test_nothing_is_foretold_of_objects_whose_size_is_not_known() -> None:
     assert told.reason == "the sizes of its objects are unknown"
 
 
-def test_a_materialized_view_and_its_index_make_nothing_else_unknown() -> None:
+def test_a_materialized_view_and_its_index_make_no_other_object_unknown() -> None:
     plan = plan_of_sizes([100 * MB, 100 * MB], keys=False)
     view = DumpEntry(dump_id=9, desc="MATERIALIZED VIEW DATA", phase="rest", tag="v", table=9)
     index = DumpEntry(dump_id=10, desc="INDEX", phase="indexes", tag="v_idx", table=9, needs=(9,))
@@ -102,7 +102,7 @@ def test_a_materialized_view_and_its_index_make_nothing_else_unknown() -> None:
     assert any("materialized view" in note for note in told.notes)
 
 
-def test_a_job_without_objects_is_foretold_by_the_run_before_until_it_is_late() -> None:
+def test_a_job_without_objects_is_estimated_by_the_previous_run_until_it_is_late() -> None:
     ledger = ObjectProgress(None, "psql")
     ledger.add_line(at(0), "SET")
     memory, before = ForecastState(), PreviousRun(wall_s=100.0)
@@ -113,7 +113,7 @@ def test_a_job_without_objects_is_foretold_by_the_run_before_until_it_is_late() 
     assert late.reason == "it takes longer than the previous run"
 
 
-def test_it_is_whole_only_when_it_ended_well() -> None:
+def test_it_is_complete_only_if_it_ended_well() -> None:
     for code, pct in ((0, 100.0), (1, None), (None, None)):
         ledger = ObjectProgress(plan_of_sizes([MB]), "pg_restore", 2)
         ledger.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
@@ -121,7 +121,7 @@ def test_it_is_whole_only_when_it_ended_well() -> None:
         assert forecast(ledger, at(10)).pct == pct
 
 
-def test_a_floor_from_before_an_agents_restart_is_kept() -> None:
+def test_a_lower_bound_from_before_an_agent_restart_is_kept() -> None:
     restore = Restore(plan_of_sizes(EQUAL), 2, dumps=True).run()
     ledger = ObjectProgress(restore.ledger.plan, "pg_dump", 2)
     ledger.observe_running(1000, at(20), done=150 * MB, total=200 * MB, unit="bytes", since_us=at(0))
@@ -136,14 +136,14 @@ def test_a_floor_from_before_an_agents_restart_is_kept() -> None:
     noise=st.floats(min_value=0.0, max_value=0.9),
     seed=st.integers(min_value=0, max_value=1000),
 )
-def test_whatever_the_sizes_the_part_done_never_goes_back_nor_reaches_100(
+def test_whatever_the_sizes_the_done_part_never_goes_back_nor_reaches_100(
     sizes: list[int], jobs: int, noise: float, seed: int
 ) -> None:
     held(Restore(plan_of_sizes(sizes), jobs, truth=Truth(noise=noise), seed=seed).run(every_s=5.0))
 
 
 @pytest.mark.parametrize(("measured", "seconds"), [(2, 60.0), (6, 2.0)])
-def test_one_slow_key_is_no_measure_of_the_rest_once_several_of_its_size_are(measured: int, seconds: float) -> None:
+def test_a_slow_key_sets_no_rate_once_several_of_its_size_were_measured(measured: int, seconds: float) -> None:
     ledger = ObjectProgress(plan_of_sizes([10 * MB] * 10), "pg_restore", 2)
     for nth in range(1, measured + 1):
         ledger.observe_running(60_000 + nth, at(10 * nth))

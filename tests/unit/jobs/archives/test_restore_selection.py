@@ -19,7 +19,7 @@ PLAN = DumpPlan(
 )
 
 
-def test_a_list_leaves_out_what_is_commented() -> None:
+def test_a_list_file_excludes_commented_entries() -> None:
     text = ";\n; Archive created at 2026-11-22\n;\n2; 0 16385 TABLE DATA public t app\n;4; 1259 1 INDEX i\n5; 2606 1 FK"
     assert read_list(text) == (2, 5)
     assert [one.dump_id for one in select_entries(PLAN, ids=read_list(text)).entries] == [2, 5]
@@ -36,7 +36,7 @@ def test_a_list_leaves_out_what_is_commented() -> None:
         ((), False, True, [1, 4, 5]),
     ],
 )
-def test_sections_and_switches_choose(
+def test_sections_and_switches_select_entries(
     sections: tuple[str, ...], data_only: bool, schema_only: bool, kept: list[int]
 ) -> None:
     chosen = select_entries(PLAN, sections=sections, data_only=data_only, schema_only=schema_only)
@@ -57,7 +57,7 @@ def test_sections_and_switches_choose(
         ("SELECT pg_catalog.lowrite(0, 1)", "BLOBS", None, ""),
     ],
 )
-def test_a_statement_tells_its_object(text: str, desc: str, schema: str | None, tag: str) -> None:
+def test_a_statement_is_parsed_into_its_object(text: str, desc: str, schema: str | None, tag: str) -> None:
     made = read_statement(text)
     assert made is not None
     assert (made.desc, made.schema, made.tag) == (desc, schema, tag)
@@ -67,5 +67,5 @@ def test_a_statement_tells_its_object(text: str, desc: str, schema: str | None, 
     "text",
     ["", "SELECT 1", "COPY (SELECT 1) TO STDOUT", "ALTER TABLE t OWNER TO app", "SET x = 1", "/* COPY t", "CREATE"],
 )
-def test_other_statements_are_nothing(text: str) -> None:
+def test_other_statements_are_ignored(text: str) -> None:
     assert read_statement(text) is None

@@ -18,7 +18,7 @@ from tests.unit.jobs.archives.made_archives import archive, entry, head, number,
 
 
 @pytest.mark.parametrize("minor", [12, 13, 14, 15, 16])
-def test_every_version_that_is_known_is_read(minor: int) -> None:
+def test_every_known_archive_version_is_read(minor: int) -> None:
     table = entry(1, "TABLE", 'odd "one"\nof two lines', section=2, minor=minor)
     rows = entry(2, "TABLE DATA", 'odd "one"\nof two lines', section=3, needs=[1], file="2.dat", minor=minor)
     toc = read_toc(archive(table, rows, minor=minor))
@@ -31,7 +31,7 @@ def test_every_version_that_is_known_is_read(minor: int) -> None:
     assert [one.section for one in toc.entries] == [2, 3]
 
 
-def test_a_custom_archive_tells_where_data_begins_and_a_piped_one_does_not() -> None:
+def test_a_custom_archive_has_data_offsets_and_a_piped_one_does_not() -> None:
     told = read_toc(archive(*(entry(n, "TABLE DATA", "t", offset=n * 100, form=1) for n in (2, 3)), form=1))
     assert [one.offset for one in told.entries] == [200, 300]
     assert sizes_by_offset(told, 1000) == {2: 100, 3: 700}
@@ -40,13 +40,13 @@ def test_a_custom_archive_tells_where_data_begins_and_a_piped_one_does_not() -> 
     assert sizes_by_offset(piped, 1000) == {}
 
 
-def test_an_entry_larger_than_what_is_read_at_a_time_is_read_whole() -> None:
+def test_an_entry_larger_than_the_read_size_is_read_whole() -> None:
     long = entry(1, "FUNCTION", "f()", section=2, statement="x" * 3_000_000)
     toc = read_toc(archive(long, entry(2, "TABLE", "t", section=2)))
     assert [one.tag for one in toc.entries] == ["f()", "t"]
 
 
-def test_an_archive_cut_short_anywhere_is_said_to_be() -> None:
+def test_an_archive_truncated_anywhere_is_reported_as_truncated() -> None:
     whole = archive(entry(1, "TABLE", "t", section=2), entry(2, "INDEX", "i", needs=[1])).getvalue()
     for size in range(len(whole)):
         with pytest.raises(ArchiveError):
@@ -54,19 +54,19 @@ def test_an_archive_cut_short_anywhere_is_said_to_be() -> None:
     assert len(read_toc(io.BytesIO(whole)).entries) == 2
 
 
-def test_a_newer_version_is_named() -> None:
+def test_a_newer_archive_version_is_named() -> None:
     with pytest.raises(ArchiveError, match=r"1\.99 is not supported: the newest known is 1\.16") as raised:
         read_toc(io.BytesIO(b"PGDMP" + bytes([1, 99, 0, 4, 8, 3]) + b"\0" * 100))
     assert raised.value.hint is not None
 
 
 @pytest.mark.parametrize("raw", [b"", b"PGD", b"-- PostgreSQL database dump", b"\x1f\x8b\x08\x00" * 9, b"\0" * 600])
-def test_what_is_no_archive_is_refused(raw: bytes) -> None:
+def test_a_file_that_is_not_an_archive_is_refused(raw: bytes) -> None:
     with pytest.raises(ArchiveError):
         read_toc(io.BytesIO(raw))
 
 
-def test_a_hostile_length_or_count_takes_no_memory() -> None:
+def test_a_hostile_length_or_count_uses_no_memory() -> None:
     huge = number(2**31 - 1)
     hostile = [
         head(1) + number(1) + number(0) + huge,

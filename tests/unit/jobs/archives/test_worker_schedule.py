@@ -14,7 +14,7 @@ def task(dump_id: int, seconds: float, *needs: int, table: int | None = None, sh
     return Task(dump_id, seconds, seconds, tuple(needs), table, shares)
 
 
-def test_one_worker_takes_the_sum_and_a_chain_cannot_be_shared() -> None:
+def test_one_worker_needs_the_sum_and_a_chain_cannot_be_shared() -> None:
     chain = [task(1, 5), task(2, 3, 1), task(3, 1, 2)]
     assert makespan(chain, 1) == 9
     assert makespan(chain, 8) == 9
@@ -27,12 +27,12 @@ def test_keys_of_one_table_wait_for_each_other() -> None:
     assert makespan([task(1, 4, table=7), task(2, 4, table=7)], 2) == 4
 
 
-def test_two_keys_that_refer_to_one_table_are_never_checked_side_by_side() -> None:
+def test_two_keys_that_refer_to_one_table_are_never_checked_at_the_same_time() -> None:
     keys = [replace(task(n, 4, table=n, shares=False), others=(7,)) for n in (1, 2)]
     assert makespan(keys, 2) == 8
 
 
-def test_a_need_that_is_not_among_them_is_done() -> None:
+def test_an_excluded_dependency_counts_as_done() -> None:
     assert makespan([task(1, 4, 99)], 2) == 4
 
 
@@ -41,7 +41,7 @@ def test_a_need_that_is_not_among_them_is_done() -> None:
     jobs=st.integers(min_value=2, max_value=5),
     reach=st.integers(min_value=1, max_value=7),
 )
-def test_no_schedule_beats_its_longest_chain_or_its_share_of_the_sum(
+def test_no_schedule_is_shorter_than_its_longest_chain_or_its_share_of_the_sum(
     seconds: list[float], jobs: int, reach: int
 ) -> None:
     tasks = [task(n, long, *([n - reach] if n >= reach else [])) for n, long in enumerate(seconds)]
@@ -51,20 +51,20 @@ def test_no_schedule_beats_its_longest_chain_or_its_share_of_the_sum(
     assert took <= sum(seconds) + 1e-6
 
 
-def test_a_circle_of_needs_hangs_nobody() -> None:
+def test_circular_dependencies_do_not_hang() -> None:
     circle = [task(1, 1, 2), task(2, 1, 1)]
     assert longest_chain(circle)
     assert makespan(circle, 2) == 0
 
 
-def test_the_largest_table_its_key_and_its_indexes_decide() -> None:
+def test_the_largest_table_its_key_and_its_indexes_are_the_critical_path() -> None:
     chain = [(one.desc, one.tag) for one in critical_path(plan_of_sizes([10 * MB, 900 * MB, 10 * MB]))]
     assert chain[:2] == [("TABLE DATA", "t1"), ("CONSTRAINT", "t1 pk1")]
     assert chain[2][0] == "INDEX"
     assert chain[3][0] == "FK CONSTRAINT"
 
 
-def test_after_a_run_the_chain_has_its_measured_times() -> None:
+def test_after_a_run_the_critical_path_has_its_measured_times() -> None:
     run = Restore(plan_of_sizes([500 * MB, 10 * MB]), 2, truth=Truth(noise=0.0)).run()
     links = critical_objects(run.ledger)
     assert [link.entry.tag for link in links][:2] == ["t0", "t0 pk0"]
@@ -72,9 +72,9 @@ def test_after_a_run_the_chain_has_its_measured_times() -> None:
     assert sum(link.seconds or 0.0 for link in links) <= run.seconds + 0.1
 
 
-def test_fifty_thousand_objects_have_a_chain_too() -> None:
+def test_fifty_thousand_objects_have_a_critical_path_too() -> None:
     assert critical_path(plan_of_sizes([MB] * 10_000 + [9 * MB]))[0].tag == "t10000"
 
 
-def test_without_sizes_there_is_no_chain() -> None:
+def test_without_sizes_there_is_no_critical_path() -> None:
     assert critical_path(plan_of_sizes([0, 0])) == ()

@@ -65,7 +65,7 @@ def ids(grown: OutputGrowth) -> tuple[list[int], list[int]]:
     return sorted(one.dump_id for one in grown.running), sorted(one.dump_id for one in grown.finished)
 
 
-def test_files_begin_grow_and_end(place: Directory, clock: HeldClock) -> None:
+def test_files_start_grow_and_end(place: Directory, clock: HeldClock) -> None:
     output = DumpOutput(str(place.path), clock=clock)
     place.write("toc.dat", 100)
     place.write("11.dat.gz", 10)
@@ -83,7 +83,7 @@ def test_files_begin_grow_and_end(place: Directory, clock: HeldClock) -> None:
     assert ids(output.measure(())) == ([], []), "each is told to have finished once"
 
 
-def test_a_file_opened_after_its_processes_were_looked_at_is_not_taken_for_finished(
+def test_a_file_opened_after_its_processes_were_read_is_not_reported_as_finished(
     place: Directory, clock: HeldClock
 ) -> None:
     output = DumpOutput(str(place.path), clock=clock)
@@ -91,7 +91,7 @@ def test_a_file_opened_after_its_processes_were_looked_at_is_not_taken_for_finis
     assert ids(output.measure(())) == ([11], [])
 
 
-def test_without_sight_of_open_files_the_last_written_ones_count_as_running(place: Directory, clock: HeldClock) -> None:
+def test_without_open_files_the_last_written_ones_count_as_running(place: Directory, clock: HeldClock) -> None:
     output = DumpOutput(str(place.path), clock=clock)
     for number in (11, 12, 13):
         place.write(f"{number}.dat", 10)
@@ -112,7 +112,7 @@ def test_an_unchanged_directory_is_listed_once(place: Directory, clock: HeldCloc
     assert len(listings) == 1
 
 
-def test_a_directory_listed_in_the_moment_of_its_change_is_listed_once_more(
+def test_a_directory_listed_during_its_change_is_listed_once_more(
     place: Directory, clock: HeldClock, listings: list[str]
 ) -> None:
     """Two files of one tick of the file system's clock leave the same time on their directory."""
@@ -128,9 +128,7 @@ def test_a_directory_listed_in_the_moment_of_its_change_is_listed_once_more(
     assert len(listings) == 2
 
 
-def test_many_files_are_looked_at_by_and_by(
-    place: Directory, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_files_are_read_gradually(place: Directory, clock: HeldClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STATS", 4)
     for number in range(10):
         place.write(f"{number}.dat", 1)
@@ -144,9 +142,7 @@ def test_many_files_are_looked_at_by_and_by(
     assert seen == [(6, 4, 4), (2, 4, 8), (0, 2, 10), (0, 0, 10)]
 
 
-def test_a_finished_file_is_not_looked_at_again(
-    place: Directory, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_file_is_not_read_again(place: Directory, clock: HeldClock, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         place.write(f"{number}.dat", 1)
     clock.advance(60)
@@ -164,7 +160,7 @@ def test_a_finished_file_is_not_looked_at_again(
     assert looked == ["3.dat"]
 
 
-def test_a_dump_begun_anew_is_followed_anew(place: Directory, clock: HeldClock) -> None:
+def test_a_restarted_dump_is_followed_from_its_start(place: Directory, clock: HeldClock) -> None:
     output = DumpOutput(str(place.path), clock=clock)
     place.write("11.dat", 50)
     output.measure({"11.dat"})
@@ -176,7 +172,7 @@ def test_a_dump_begun_anew_is_followed_anew(place: Directory, clock: HeldClock) 
     assert (output.measure({"11.dat"}).size, ids(output.measure({"11.dat"}))) == (7, ([11], []))
 
 
-def test_what_is_no_directory_says_its_size_or_why_not(tmp_path: Path, clock: HeldClock) -> None:
+def test_an_output_that_is_not_a_directory_has_its_size_or_the_reason(tmp_path: Path, clock: HeldClock) -> None:
     (tmp_path / "one.dump").write_bytes(b"x" * 5000)
     os.mkfifo(tmp_path / "pipe")
     one = DumpOutput(str(tmp_path / "one.dump"), clock=clock).measure()

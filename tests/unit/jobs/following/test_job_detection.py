@@ -46,7 +46,7 @@ class Seen:
         return [job.key for job in self.watch.running(0)]
 
 
-def test_a_job_ends_with_its_session_and_lasted_from_its_connection_on() -> None:
+def test_a_job_ends_with_its_session_and_lasted_since_its_connection() -> None:
     seen = Seen()
     assert seen(0) == []
     assert seen(1, session(begun_s=0.5)) == []
@@ -58,7 +58,7 @@ def test_a_job_ends_with_its_session_and_lasted_from_its_connection_on() -> None
     assert seen.holes == []
 
 
-def test_a_dump_begun_before_the_agent_is_known_from_its_beginning() -> None:
+def test_a_dump_started_before_the_agent_has_its_start_time() -> None:
     seen = Seen()
     seen(0, session(begun_s=-3600))
     seen(1, session(begun_s=-3600))
@@ -75,7 +75,7 @@ def test_the_clock_may_be_set_while_a_job_runs() -> None:
     assert ended.seconds == 12.0
 
 
-def test_workers_that_come_and_go_are_no_jobs_of_their_own() -> None:
+def test_short_lived_workers_are_not_jobs_of_their_own() -> None:
     seen = Seen()
     seen(0, session(1))
     seen(1, session(1), session(2, begun_s=0.5), session(3, begun_s=0.6))
@@ -84,7 +84,7 @@ def test_workers_that_come_and_go_are_no_jobs_of_their_own() -> None:
     assert ended.seconds == 2.0
 
 
-def test_a_dump_that_follows_another_at_once_is_another() -> None:
+def test_a_dump_that_immediately_follows_another_is_a_new_job() -> None:
     seen = Seen()
     seen(0, session(1))
     (ended,) = seen(1, session(2, begun_s=0.5))
@@ -92,7 +92,7 @@ def test_a_dump_that_follows_another_at_once_is_another() -> None:
     assert seen.running == [("pg_dump", "appdb", "app")]
 
 
-def test_of_two_dumps_that_overlap_each_ends_with_its_own_session() -> None:
+def test_two_overlapping_dumps_each_end_with_their_own_session() -> None:
     seen = Seen()
     seen(0, session(1))
     seen(1, session(1), session(2, begun_s=1))
@@ -101,7 +101,7 @@ def test_of_two_dumps_that_overlap_each_ends_with_its_own_session() -> None:
     assert (first.seconds, second.seconds) == (1.0, 1.0)
 
 
-def test_a_restore_goes_on_while_its_sessions_take_turns() -> None:
+def test_a_restore_continues_while_its_sessions_alternate() -> None:
     seen = Seen()
     seen(0)
     seen(1, session(1, "pg_restore"))
@@ -113,7 +113,7 @@ def test_a_restore_goes_on_while_its_sessions_take_turns() -> None:
     assert ends[2][0].seconds == 4.0, "until its last session was seen"
 
 
-def test_a_restore_begun_before_the_agent_may_be_older_than_its_sessions() -> None:
+def test_a_restore_started_before_the_agent_may_be_older_than_its_sessions() -> None:
     seen = Seen()
     seen(0, session(5, "pg_restore", begun_s=-60))
     seen(1, session(5, "pg_restore", begun_s=-60))
@@ -122,7 +122,7 @@ def test_a_restore_begun_before_the_agent_may_be_older_than_its_sessions() -> No
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_what_went_while_nothing_was_seen_did_not_end_that_we_know(lost: bool) -> None:
+def test_a_job_that_disappeared_during_an_outage_has_no_known_end(lost: bool) -> None:
     seen = Seen()
     seen(0)
     seen(1, session())
@@ -134,7 +134,7 @@ def test_what_went_while_nothing_was_seen_did_not_end_that_we_know(lost: bool) -
     assert seen.holes[-1] == (SECOND, after * SECOND)
 
 
-def test_a_dump_that_is_still_there_after_an_outage_goes_on() -> None:
+def test_a_dump_still_running_after_an_outage_continues() -> None:
     seen = Seen()
     seen(0, session())
     seen.watch.connection_lost()
@@ -143,7 +143,7 @@ def test_a_dump_that_is_still_there_after_an_outage_goes_on() -> None:
     assert ended.seconds == 30.0
 
 
-def test_the_next_dump_after_an_outage_is_another() -> None:
+def test_the_next_dump_after_an_outage_is_a_new_job() -> None:
     seen = Seen()
     seen(0, session(1))
     seen.watch.connection_lost()
@@ -151,7 +151,7 @@ def test_the_next_dump_after_an_outage_is_another() -> None:
     assert ended.end_unobserved
 
 
-def test_where_the_start_may_not_be_seen_the_duration_is_unknown() -> None:
+def test_if_the_start_is_hidden_the_duration_is_unknown() -> None:
     seen = Seen()
     seen(0, session(1, begun_s=None))
     (ended,) = seen(5)
@@ -166,7 +166,7 @@ def test_the_same_program_of_two_users_is_two_jobs() -> None:
     assert ended.key == ("pg_dump", "appdb", "app")
 
 
-def test_a_pgcopydb_is_one_job_whatever_its_process_is_called() -> None:
+def test_a_pgcopydb_is_one_job_whatever_its_process_name() -> None:
     seen = Seen()
     seen(0)
     seen(1, session(1, "pgcopydb[7] copy"))
@@ -180,7 +180,7 @@ def live(at_s: float, elapsed_s: float, *backends: int) -> ObservedJobProgram:
     return ObservedJobProgram(frozenset(backends), elapsed_s, int(at_s * SECOND))
 
 
-def test_a_job_goes_on_while_its_program_does() -> None:
+def test_a_job_continues_while_its_program_does() -> None:
     seen = Seen()
     seen(0)
     seen(1, session(1, begun_s=0.5))
@@ -193,7 +193,7 @@ def test_a_job_goes_on_while_its_program_does() -> None:
 
 
 @pytest.mark.parametrize("first_row", [1, 2])
-def test_two_dumps_of_one_name_are_told_apart_once_their_programs_are_known(first_row: int) -> None:
+def test_two_dumps_of_one_name_are_distinguished_once_their_programs_are_known(first_row: int) -> None:
     seen = Seen()
     seen(0)
     both = [session(1, begun_s=0.5), session(2, begun_s=1)]
@@ -208,7 +208,7 @@ def test_two_dumps_of_one_name_are_told_apart_once_their_programs_are_known(firs
     assert (first.owner, first.seconds) == (DUMP, 2.5)
 
 
-def test_a_restore_begun_before_the_agent_is_as_old_as_its_program() -> None:
+def test_a_restore_started_before_the_agent_is_as_old_as_its_program() -> None:
     seen = Seen()
     restore = ClientProgram("pg_restore", 77)
     seen(0, session(5, "pg_restore", begun_s=-60))
@@ -217,7 +217,7 @@ def test_a_restore_begun_before_the_agent_is_as_old_as_its_program() -> None:
     assert ended.seconds == 301.0
 
 
-def test_a_restore_whose_program_is_known_takes_no_time_to_end() -> None:
+def test_a_restore_with_a_known_program_ends_at_once() -> None:
     seen = Seen()
     restore = ClientProgram("pg_restore", 77)
     seen(0)
@@ -235,7 +235,7 @@ def test_a_program_that_outlives_the_server_has_not_ended() -> None:
     assert ended.seconds == 20.0
 
 
-def test_a_base_backup_goes_on_while_its_wal_is_streamed() -> None:
+def test_a_base_backup_continues_while_its_wal_is_streamed() -> None:
     seen = Seen()
     seen(0)
     seen(1, session(1, "pg_basebackup"), session(2, "pg_basebackup", begun_s=0.5))
@@ -244,7 +244,7 @@ def test_a_base_backup_goes_on_while_its_wal_is_streamed() -> None:
     assert ended.seconds == 2.0
 
 
-def test_a_trial_dump_of_a_sweep_is_no_run_of_the_dump_it_tries() -> None:
+def test_a_trial_dump_of_a_sweep_is_not_a_run_of_the_dump_it_tries() -> None:
     seen = Seen()
     owner = ClientProgram("pg_dump", 4711)
     programs = {owner: ObservedJobProgram(frozenset({1}), 1.0, SECOND)}
@@ -254,7 +254,7 @@ def test_a_trial_dump_of_a_sweep_is_no_run_of_the_dump_it_tries() -> None:
     assert seen(2, programs=NO_PROGRAMS) == []
 
 
-def test_sessions_not_yet_seen_to_be_a_known_programs_are_no_run_of_their_own() -> None:
+def test_sessions_not_yet_matched_to_a_known_program_are_not_a_job_of_their_own() -> None:
     seen = Seen()
     owner = ClientProgram("pg_dump", 4711)
     leader, one, two = session(1), session(2, begun_s=1.0), session(3, begun_s=1.0)
@@ -269,7 +269,7 @@ def test_sessions_not_yet_seen_to_be_a_known_programs_are_no_run_of_their_own() 
     assert (ended.owner, ended.seconds) == (owner, 3.0)
 
 
-def test_sessions_that_go_before_they_are_seen_again_are_those_of_the_program_found_meanwhile() -> None:
+def test_sessions_that_end_before_they_are_matched_belong_to_the_program_found_later() -> None:
     seen = Seen()
     seen(0)
     seen(1, session(1, begun_s=0.5))

@@ -27,14 +27,14 @@ NIGHTS = [
 ]
 
 
-def test_the_last_runs_stand_for_what_is_usual_phase_by_phase() -> None:
+def test_the_last_runs_give_the_typical_values_phase_by_phase() -> None:
     before = median_phases([JobRun(0, 9000.0, True), *NIGHTS, *NIGHTS])
     assert before is not None and before.wall_s == 100.0
     assert [(one.name, one.wall_s, one.busy_s, one.bytes) for one in before.phases] == [("data", 50.0, 100.0, 1000)]
     assert median_phases([]) is None
 
 
-def test_a_run_of_ten_times_as_much_is_no_measure() -> None:
+def test_a_run_with_ten_times_the_size_is_not_comparable() -> None:
     assert comparable_runs(NIGHTS, 1100) == NIGHTS
     assert comparable_runs(NIGHTS, 10_000) == []
     assert comparable_runs(NIGHTS, None) == NIGHTS
@@ -49,7 +49,7 @@ def test_a_run_of_ten_times_as_much_is_no_measure() -> None:
         (1.0, 900.0, 50.0, ScriptProgress(99.0, None)),
     ],
 )
-def test_a_script_is_as_far_as_its_file_and_then_as_runs_before_were(
+def test_a_script_has_the_progress_of_its_file_and_then_that_of_previous_runs(
     read: float, elapsed_s: float, read_at_s: float | None, said: ScriptProgress
 ) -> None:
     share = estimate_script_progress(read, elapsed_s, read_at_s, NIGHTS)
@@ -57,19 +57,19 @@ def test_a_script_is_as_far_as_its_file_and_then_as_runs_before_were(
     assert (round(share.pct, 3), None if share.eta_s is None else round(share.eta_s, 3)) == said
 
 
-def test_a_script_without_runs_before_has_no_share_of_the_whole() -> None:
+def test_a_script_without_previous_runs_has_no_total_progress() -> None:
     assert estimate_script_progress(0.5, 25.0, None, NIGHTS[:1]) is None
     assert estimate_script_progress(0.5, 25.0, None, [JobRun(0, 100.0, True)] * 3) is None
 
 
-def test_a_dump_needs_what_is_still_to_come_as_it_wrote_so_far() -> None:
+def test_a_dump_needs_space_for_the_rest_at_its_rate_so_far() -> None:
     assert estimate_dump_bytes(100, 200.0, 1000.0, 0.9) == 400.0
     assert estimate_dump_bytes(1, 10.0, 1000.0, 0.5) == 499.0, "too little was written: as the run before"
     assert estimate_dump_bytes(1, 10.0, 1000.0, None) is None
     assert estimate_dump_bytes(5, None, None, 0.5) is None
 
 
-def test_what_a_restore_takes_is_told_once_enough_was_watched() -> None:
+def test_the_space_a_restore_needs_is_reported_once_enough_was_observed() -> None:
     disk = RestoreConsumption()
     assert disk.remaining_bytes(20.0, -1000) is None
     assert disk.remaining_bytes(25.0, -900) is None
@@ -77,7 +77,7 @@ def test_what_a_restore_takes_is_told_once_enough_was_watched() -> None:
     assert disk.remaining_bytes(50.0, -1200) is None, "others gave back more than it took"
 
 
-def test_a_rate_is_told_from_five_seconds_on_and_anew_for_a_new_file() -> None:
+def test_a_rate_is_reported_after_five_seconds_and_restarts_for_a_new_file() -> None:
     growth = GrowthRate()
     rates = []
     for mono_us, amount in ((0, 0), (4_000_000, 400), (10_000_000, 1000), (11_000_000, 5)):
@@ -102,7 +102,7 @@ def database(name: str, tablespace: str | None = None) -> Database:
         ({"data_directory": None}, None),
     ],
 )
-def test_a_database_grows_in_its_tablespace_and_one_nobody_told_of_somewhere(
+def test_a_database_grows_in_its_tablespace_and_an_unknown_one_elsewhere(
     told: dict[str, Any], place: str | None
 ) -> None:
     assert database_directory(server(**{"data_directory": "/data", **told}), "app") == place

@@ -16,7 +16,7 @@ from tests.unit.jobs.following.plans import restore_plan
 SECOND = 1_000_000
 
 
-def test_running_ones_stand_before_failed_waiting_and_done_ones() -> None:
+def test_running_objects_come_before_failed_waiting_and_done_ones() -> None:
     plan = restore_plan(50)
     ledger = ObjectProgress(plan, "pg_restore", 4)
     ledger.observe_finished(21, NOW_US)
@@ -31,7 +31,7 @@ def test_running_ones_stand_before_failed_waiting_and_done_ones() -> None:
     assert largest.name == "public.t1", "the largest waits first"
 
 
-def test_no_more_objects_are_told_than_a_sample_bears() -> None:
+def test_no_more_objects_are_reported_than_fit_into_a_sample() -> None:
     plan = restore_plan(400)
     ledger = ObjectProgress(plan, "pg_restore", 400)
     for n in range(1, 301):
@@ -58,7 +58,7 @@ class Counted(Mapping[int, DumpObject]):
         raise AssertionError("a pass over all objects")
 
 
-def test_no_look_passes_over_all_objects() -> None:
+def test_no_observation_visits_all_objects() -> None:
     plan = restore_plan(10_000)
     ledger = ObjectProgress(plan, "pg_restore", 2)
     waiting, asked = LargestWaiting(plan), []
@@ -71,7 +71,7 @@ def test_no_look_passes_over_all_objects() -> None:
     assert sum(asked) <= 200 * MAX_WAITING_ROWS + 10_000, "each is passed over once in all"
 
 
-def test_what_is_done_last_is_bounded_and_a_share_is_never_whole() -> None:
+def test_the_list_of_done_objects_is_limited_and_progress_is_never_complete() -> None:
     plan = restore_plan(3)
     ledger = ObjectProgress(plan, "pg_restore", 1)
     ledger.observe_running(11, NOW_US, 100.0, 100.0, "bytes", since_us=NOW_US - SECOND)

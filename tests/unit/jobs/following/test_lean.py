@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[4] / "dba_console" / "jobs"
 
 
-def test_what_follows_jobs_is_loaded_with_the_first_job() -> None:
+def test_the_modules_that_follow_jobs_are_loaded_with_the_first_job() -> None:
     script = "import dba_console.agent.agent_process, sys; print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     at_start = {"job_detection", "previous_run"}

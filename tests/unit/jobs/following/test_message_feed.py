@@ -21,12 +21,12 @@ def heard(*lines: str) -> MessageFeed:
     return hearing
 
 
-def test_a_program_that_speaks_another_language_is_not_understood() -> None:
+def test_messages_in_another_language_are_not_understood() -> None:
     assert heard(*GERMAN).is_not_english
     assert not heard(*GERMAN, 'pg_restore: creating INDEX "public.i"').is_not_english, "that much is understood"
 
 
-def test_silence_and_words_of_others_are_no_other_language() -> None:
+def test_silence_and_messages_of_others_are_not_another_language() -> None:
     assert not heard().is_not_english
     assert not heard("Sicherung beginnt", "").is_not_english
     assert not heard("pg_restore: error: a worker process died unexpectedly").is_not_english

@@ -37,13 +37,13 @@ def seen(
     return find_active_objects(rows, operations or {}, {7: 812}, readings, index)
 
 
-def test_a_table_that_is_loaded_is_as_far_as_its_file_is_read() -> None:
+def test_a_loaded_table_has_the_progress_of_its_file() -> None:
     (active,) = seen(session(COPY), readings=(reading(),))
     assert active.entry is not None and active.entry.dump_id == 21
     assert (active.done, active.total, active.unit, active.measured) == (30.0, 100.0, "bytes", True)
 
 
-def test_a_table_in_a_custom_archive_is_as_far_as_the_place_behind_its_beginning() -> None:
+def test_a_table_in_a_custom_archive_has_the_progress_of_the_read_offset() -> None:
     plan = restore_plan(2)
     data = structs.replace(plan.entries[3], file=None, offset=1000)
     index = PlanIndex(DumpPlan(entries=(data,)))
@@ -51,7 +51,7 @@ def test_a_table_in_a_custom_archive_is_as_far_as_the_place_behind_its_beginning
     assert (active.entry, active.done, active.total, active.measured) == (data, MB / 2, MB, True)
 
 
-def test_a_table_that_is_dumped_is_as_far_as_its_rows_were_estimated() -> None:
+def test_a_dumped_table_has_the_progress_of_its_estimated_rows() -> None:
     plan = restore_plan(2)
     index = PlanIndex(DumpPlan(entries=(structs.replace(plan.entries[3], rows=1000.0),)))
     copying = operation("copy", 5000, tuples_processed=250)
@@ -62,12 +62,12 @@ def test_a_table_that_is_dumped_is_as_far_as_its_rows_were_estimated() -> None:
     assert (active.done, active.total) == (1250.0, 1250.0)
 
 
-def test_a_worker_whose_statement_does_not_tell_is_known_by_its_file() -> None:
+def test_a_worker_whose_statement_is_not_conclusive_is_identified_by_its_file() -> None:
     (active,) = seen(session("COPY cut sho"), readings=(reading("/backup/d/31.dat"),))
     assert active.entry is not None and active.entry.tag == "t3"
 
 
-def test_an_index_has_no_share_but_the_phase_its_build_is_in() -> None:
+def test_an_index_has_no_progress_but_the_phase_of_its_build() -> None:
     build = session("CREATE INDEX t1_i ON public.t1 USING btree (a);", wait_event_type="IO", wait_event="DataFileRead")
     (active,) = seen(build, operations={7: operation("create_index", 40, 100)}, readings=(reading(),))
     assert active.entry is not None and active.entry.dump_id == 13
@@ -75,12 +75,12 @@ def test_an_index_has_no_share_but_the_phase_its_build_is_in() -> None:
     assert active.note == "building index: scanning table 40%, waits for IO:DataFileRead"
 
 
-def test_without_a_plan_an_object_is_called_by_its_name() -> None:
+def test_without_a_plan_an_object_has_its_name() -> None:
     (active,) = seen(session(COPY), index=None)
     assert active.entry is None and (active.named.desc, active.named.schema, active.named.tag) == (
         "TABLE DATA", "public", "t2",
     )  # fmt: skip
 
 
-def test_a_session_that_does_nothing_works_on_nothing() -> None:
+def test_an_idle_session_works_on_nothing() -> None:
     assert seen(session(COPY, "idle"), session("select 1"), session("COMMIT")) == []

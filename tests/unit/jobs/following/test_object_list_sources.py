@@ -44,7 +44,7 @@ def program(command: str, directory: Path | str = "/work") -> RunningProgram:
         ("psql -f plain.sql", None),
     ],
 )
-def test_the_archive_is_what_the_arguments_name(command: str, path: str | None) -> None:
+def test_the_archive_is_the_one_named_in_the_arguments(command: str, path: str | None) -> None:
     assert archive_path(program(command), DataFlow()) == path
 
 
@@ -58,23 +58,23 @@ def test_the_archive_is_what_the_arguments_name(command: str, path: str | None) 
         ("-n other", set()),
     ],
 )
-def test_a_part_of_an_archive_is_planned_as_it_was_asked_for(options: str, descs: set[str]) -> None:
+def test_a_partial_archive_is_planned_as_requested(options: str, descs: set[str]) -> None:
     plan = select_restored(restore_plan(2), program(f"pg_restore -d shop {options} d"))
     assert {entry.desc for entry in plan.entries} == descs
 
 
-def test_a_list_names_the_entries(tmp_path: Path) -> None:
+def test_a_list_file_selects_the_entries(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("; a comment\n11; 0 1 TABLE DATA public t1 me\n;21; 0 2 TABLE DATA public t2 me\n")
     plan = select_restored(restore_plan(2), program("pg_restore -d shop -L list d", tmp_path))
     assert [entry.dump_id for entry in plan.entries] == [11]
 
 
-def test_a_part_that_is_not_understood_is_not_planned() -> None:
+def test_an_unsupported_selection_is_not_planned() -> None:
     with pytest.raises(ObjectListUnavailable, match="only a part of the archive"):
         select_restored(restore_plan(2), program("pg_restore -d shop --filter some d"))
 
 
-def test_a_dump_of_some_tables_is_of_these() -> None:
+def test_a_dump_of_some_tables_plans_only_these() -> None:
     def names(command: str) -> list[str]:
         return [f"{one.schema}.{one.name}" for one in select_dumped_tables(TABLES, program(command).arguments)]
 
@@ -87,7 +87,7 @@ def test_a_dump_of_some_tables_is_of_these() -> None:
             names(command)
 
 
-def test_what_is_no_archive_is_said_and_a_pipe_is_not_opened(tmp_path: Path) -> None:
+def test_an_invalid_archive_is_reported_and_a_pipe_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "cut").write_bytes(b"PGDMP\x01\x0f")
     os.mkfifo(tmp_path / "pipe")
     for name, why in (("cut", "cut"), ("pipe", "neither a file nor a directory"), ("none", "cannot be read")):

@@ -49,7 +49,9 @@ def parsed(line: str) -> ProgramArguments:
         ("psql -f x -j", None, None, None),
     ],
 )
-def test_format_jobs_and_compression(line: str, format: str | None, jobs: int | None, compression: str | None) -> None:
+def test_format_jobs_and_compression_are_parsed(
+    line: str, format: str | None, jobs: int | None, compression: str | None
+) -> None:
     told = parsed(line)
     assert (told.format, told.compression) == (format, compression)
     assert told.jobs == jobs or "-vFdj8" in line, "-F takes the rest of its word: a format `dj8`, as getopt has it"
@@ -79,11 +81,11 @@ def test_format_jobs_and_compression(line: str, format: str | None, jobs: int | 
         ("pgcopydb clone --source postgresql://a:x@db1/s --target postgresql://b:x@db2/t", "t"),
     ],
 )
-def test_which_database_it_connects_to(line: str, database: str | None) -> None:
+def test_the_target_database_is_parsed(line: str, database: str | None) -> None:
     assert parsed(line).database == database
 
 
-def test_what_it_reads_and_writes_and_what_of_it() -> None:
+def test_input_output_and_selection_are_parsed() -> None:
     assert parsed("pg_dump -f /b/x shop").output == "/b/x"
     assert parsed("pg_dump -f- shop").output is None
     assert parsed("pg_basebackup --pgdata /b").output == "/b"
@@ -98,13 +100,13 @@ def test_what_it_reads_and_writes_and_what_of_it() -> None:
     assert not parsed("pg_dump --no-owner shop").selected
 
 
-def test_an_option_of_another_version_takes_no_database_with_it() -> None:
+def test_an_option_of_another_version_does_not_hide_the_database() -> None:
     told = parsed("pg_dump --of-tomorrow whatever -Fc shop")
     assert told.database == "shop" and told.format == "custom"
     assert parsed("pg_dump -v9 whatever shop").database == "shop"
 
 
-def test_of_a_program_nobody_knows_nothing_is_told() -> None:
+def test_nothing_is_reported_of_an_unknown_program() -> None:
     assert parsed("rsync -a b c") == ProgramArguments()
 
 
@@ -127,7 +129,7 @@ def test_of_a_program_nobody_knows_nothing_is_told() -> None:
         ("pgcopydb clone --source=postgresql://u:s3/c@ret@h/d", "postgresql://u:********@h/d"),
     ],
 )
-def test_secrets_are_masked_wherever_they_stand(line: str, shown: str) -> None:
+def test_secrets_are_masked_everywhere(line: str, shown: str) -> None:
     words = shlex.split(line)
     text = command_text(words[0].rpartition("/")[2], words)
     assert "s3cret" not in text and "s3" not in text
@@ -138,7 +140,7 @@ SECRETS = st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), min_size
 
 
 @given(SECRETS, st.sampled_from(sorted(SHORT_OPTIONS)))
-def test_no_form_of_a_connection_string_lets_a_password_through(secret: str, kind: str) -> None:
+def test_no_form_of_a_connection_string_reveals_a_password(secret: str, kind: str) -> None:
     escaped = secret.replace("\\", "\\\\").replace("'", "\\'")
     forms = [
         f"host=h password='{escaped}' dbname=d", f"password = {escaped}", f"postgresql://u:{secret}@h/d",
@@ -152,13 +154,13 @@ def test_no_form_of_a_connection_string_lets_a_password_through(secret: str, kin
 
 
 @given(st.lists(st.text(max_size=30), max_size=12), st.sampled_from([*sorted(SHORT_OPTIONS), "rsync"]))
-def test_no_arguments_break_the_reading_of_them(words: list[str], kind: str) -> None:
+def test_no_arguments_break_the_parser(words: list[str], kind: str) -> None:
     parse_arguments(kind, [kind, *words])
     text = command_text(kind, [kind, *words])
     assert len(text) <= COMMAND_LIMIT and "\n" not in text
 
 
-def test_a_connection_string_is_told_from_a_name() -> None:
+def test_a_connection_string_is_distinguished_from_a_name() -> None:
     assert connection_database("shop") == "shop"
     assert connection_database("host=a\\ b dbname = 'it\\'s' service=s") == "it's"
     assert connection_database("postgresql://a,b:5433/x?target_session_attrs=any") == "x"
@@ -167,12 +169,12 @@ def test_a_connection_string_is_told_from_a_name() -> None:
     )
 
 
-def test_every_letter_a_long_name_stands_for_is_one_of_its_program() -> None:
+def test_every_short_form_of_a_long_option_belongs_to_its_program() -> None:
     for kind, names in LONG_OPTIONS.items():
         letters = {word.partition("=")[2] for word in names.split() if "=" in word}
         assert letters <= set(SHORT_OPTIONS[kind]) - {":"} | {"j"}, kind
 
 
-def test_an_argument_too_long_to_be_searched_for_secrets_is_not_shown() -> None:
+def test_an_argument_too_long_to_scan_for_secrets_is_not_shown() -> None:
     script = "a" * 60_000 + " password=x" + " " * 60_000
     assert command_text("psql", ["psql", "-c", script]) == "psql -c '********'"

@@ -24,7 +24,7 @@ def inode(connected: socket.socket) -> int:
     return os.fstat(connected.fileno()).st_ino
 
 
-def test_the_kernel_tells_the_other_end_of_a_unix_socket() -> None:
+def test_the_kernel_gives_the_other_end_of_a_unix_socket() -> None:
     one, other = socket.socketpair()
     with one, other:
         assert unix_peers([inode(one), inode(other)]) == {inode(one): inode(other), inode(other): inode(one)}
@@ -33,7 +33,7 @@ def test_the_kernel_tells_the_other_end_of_a_unix_socket() -> None:
 
 
 @pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_the_kernel_tells_the_other_end_of_a_connection_within_this_host(
+def test_the_kernel_gives_the_other_end_of_a_connection_within_this_host(
     family: socket.AddressFamily, address: str
 ) -> None:
     with socket.socket(family) as listening:
@@ -53,7 +53,7 @@ def test_an_unknown_socket_has_no_other_end() -> None:
     assert unix_peers([]) == {} and tcp_peers([]) == {}
 
 
-def test_an_address_of_version_four_within_version_six_is_that_address() -> None:
+def test_an_ipv4_address_mapped_into_ipv6_is_that_address() -> None:
     mapped = b"0000000000000000FFFF00000100007F:1538"
     line = b" 0: %s 0100007F:CB20 01 0:0 0:0 0 112 0 7541 1" % mapped
     assert list(parse_connections(b"head\n" + line)) == [((b"0100007F", b"1538"), (b"0100007F", b"CB20"), 112, 7541)]
@@ -69,7 +69,7 @@ def test_no_answer_makes_it_read_beyond_its_end(tail: bytes) -> None:
     assert parse_peer(answer) is None or len(tail) >= 24
 
 
-def test_a_refusal_is_told_from_an_absence() -> None:
+def test_a_refusal_is_distinguished_from_an_absence() -> None:
     def error(code: int) -> bytes:
         return struct.pack("=IHHIIi", 36, 2, 0, 1, 0, -code) + bytes(16)
 
@@ -78,7 +78,7 @@ def test_a_refusal_is_told_from_an_absence() -> None:
         parse_peer(error(13))
 
 
-def test_a_socket_handed_on_belongs_to_the_process_named_first() -> None:
+def test_an_inherited_socket_belongs_to_the_process_named_first() -> None:
     one, other = socket.socketpair()
     with one, other, cat(other) as backend, cat(one) as child:
         us, peers = os.getpid(), SessionProcesses()

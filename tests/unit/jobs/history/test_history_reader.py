@@ -12,7 +12,7 @@ from tests.jobs import DAY_US, NOW_US
 NIGHTS = [JobRun(NOW_US - day * DAY_US, 3600.0, True, exit=0) for day in range(9, 0, -1)]
 
 
-def test_the_job_that_ran_last_is_told_first_and_a_cancelled_run_does_not_count() -> None:
+def test_the_most_recent_job_is_listed_first_and_a_cancelled_run_does_not_count() -> None:
     short = JobRun(NOW_US - DAY_US // 2, 3.0, True)
     kept = KeptHistory(NOW_US, [
         KeptJob("pg_restore", "copy", None, 1, [JobRun(NOW_US - 5 * DAY_US, 60.0, True)]),
@@ -25,7 +25,7 @@ def test_the_job_that_ran_last_is_told_first_and_a_cancelled_run_does_not_count(
     assert [run.counts for run in dump.runs] == [True] * 9 + [False]
 
 
-def test_a_moment_of_the_past_knows_only_what_had_ended_by_then() -> None:
+def test_a_past_time_knows_only_runs_ended_by_then() -> None:
     past = job_history_view(KeptHistory(NOW_US, [KeptJob("pg_dump", "app", "alice", 1, NIGHTS)]))
     (job,) = only_ended_before(past, NIGHTS[4].started_us + 1).jobs
     assert len(job.runs) == 4 and job.runs[-1].started_us == NIGHTS[3].started_us
@@ -33,7 +33,7 @@ def test_a_moment_of_the_past_knows_only_what_had_ended_by_then() -> None:
     assert nothing.jobs == () and nothing.note == "no dump or restore had ended by then"
 
 
-def test_an_exit_status_of_psql_is_no_proof_of_success_and_a_run_that_was_cut_short_is_none() -> None:
+def test_an_exit_status_of_psql_does_not_prove_success_and_an_interrupted_run_has_none() -> None:
     run = JobRun(NOW_US - DAY_US, 60.0, True, exit=0)
     kept = KeptHistory(NOW_US, [
         KeptJob("psql", "a", None, 1, [run]), KeptJob("pg_dump", "b", None, 1, [run]),

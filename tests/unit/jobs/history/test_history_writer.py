@@ -65,7 +65,7 @@ def read(keeping: HistoryFile) -> KeptHistory | None:
     return found[-1]
 
 
-def test_what_was_saved_is_loaded_and_only_its_owner_may_read_it(path: Path) -> None:
+def test_a_saved_file_is_loaded_and_only_its_owner_may_read_it(path: Path) -> None:
     save_history(path, HISTORY)
     assert load_or_set_aside(path) == HISTORY
     assert path.stat().st_mode & 0o777 == 0o600
@@ -98,7 +98,7 @@ def test_a_server_whose_identifier_becomes_known_keeps_its_file(path: Path) -> N
     assert server_history_path(SERVER) == first != path
 
 
-def test_a_target_that_was_never_watched_goes_by_the_server_seen_last_at_its_address(path: Path) -> None:
+def test_a_target_never_watched_uses_the_server_last_seen_at_its_address(path: Path) -> None:
     shop = address_of("host=db1 dbname=shop user=ann", {})
     old, new = HistoryServer("a", shop.server, "1"), HistoryServer("b", shop.server, "2")
     for server in (old, new):
@@ -106,7 +106,7 @@ def test_a_target_that_was_never_watched_goes_by_the_server_seen_last_at_its_add
     assert history_path("never watched", shop) == history_path("b") != history_path("a")
 
 
-def test_two_agents_of_a_server_keep_each_others_runs(path: Path) -> None:
+def test_two_agents_of_a_server_keep_the_runs_of_each_other(path: Path) -> None:
     def kept(*runs: JobRun) -> KeptHistory:
         return KeptHistory(NOW_US, [KeptJob("pg_dump", "appdb", "backup", 5, list(runs))])
 
@@ -119,7 +119,7 @@ def test_two_agents_of_a_server_keep_each_others_runs(path: Path) -> None:
     assert {job.kind: len(job.runs) for job in history.jobs} == {"pg_dump": 2, "psql": 1}
 
 
-def test_agents_that_write_at_once_lose_nothing(path: Path) -> None:
+def test_agents_that_write_at_the_same_time_lose_nothing(path: Path) -> None:
     def write(number: int) -> None:
         runs = [JobRun(NOW_US + number * DAY_US, 60.0, True)]
         save_history(path, KeptHistory(NOW_US, [KeptJob("pg_dump", "appdb", "backup", 5, runs)]))
@@ -141,13 +141,13 @@ DAMAGE = [
 ]
 
 
-def test_what_is_no_damage_is_read(path: Path) -> None:
+def test_an_undamaged_file_is_read(path: Path) -> None:
     save_history(path, HISTORY)
     path.write_bytes(of_run(b"[1, 5, true]"))
     assert (kept := load_or_set_aside(path)) is not None and kept.jobs[0].runs == [JobRun(1, 5.0, True)]
 
 
-def test_what_is_known_of_a_run_is_kept_and_bounded(path: Path) -> None:
+def test_the_details_of_a_run_are_stored_with_a_limit(path: Path) -> None:
     told = RunFacts(
         size_bytes=1 << 40, bytes=1 << 38, format="directory", version="15.18", jobs=4, exit=1, errors=2,
         phases=tuple(RunPhase(f"phase {number}", 60.0, 240.0, 1 << 40) for number in range(MAX_PHASES + 1)),
@@ -161,7 +161,7 @@ def test_what_is_known_of_a_run_is_kept_and_bounded(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_is_put_aside(path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_renamed(path: Path, damage: bytes) -> None:
     save_history(path, HISTORY)
     path.write_bytes(damage)
     with pytest.raises(DamagedHistory, match="not a valid job history"):
@@ -170,7 +170,7 @@ def test_a_damaged_file_is_put_aside(path: Path, damage: bytes) -> None:
     assert path.with_suffix(".damaged").read_bytes() == damage
 
 
-def test_servers_that_come_and_go_leave_a_bounded_number_of_files(path: Path) -> None:
+def test_changing_servers_leave_a_limited_number_of_files(path: Path) -> None:
     for number in range(MAX_SERVERS + 3):
         one = path.with_name(f"{number:04}.json")
         save_history(one, HISTORY, *(["link to the first"] if number == 0 else []))
@@ -193,7 +193,7 @@ def test_a_link_in_its_place_is_not_followed(path: Path, tmp_path: Path) -> None
     assert (tmp_path / "elsewhere").read_bytes() == b"precious"
 
 
-def test_a_directory_others_may_write_into_is_refused(path: Path) -> None:
+def test_a_directory_writable_by_others_is_refused(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.parent.chmod(0o777)
     with pytest.raises(ConsoleError, match="others may write"):
@@ -206,7 +206,7 @@ def test_nothing_is_written_before_the_file_was_read(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_change_is_written_at_once_and_no_change_after_a_while(path: Path) -> None:
+def test_a_change_is_written_at_once_and_an_unchanged_state_after_a_while(path: Path) -> None:
     clock = Late()
     keeping = HistoryFile(SERVER, clock)
     assert read(keeping) is None
@@ -221,14 +221,14 @@ def test_a_change_is_written_at_once_and_no_change_after_a_while(path: Path) -> 
     keeping.close(None)
 
 
-def test_the_last_word_is_written_at_the_end(path: Path) -> None:
+def test_the_last_state_is_written_at_the_end(path: Path) -> None:
     keeping = HistoryFile(SERVER, SYSTEM)
     read(keeping)
     keeping.close(HISTORY)
     assert load_or_set_aside(path) == HISTORY
 
 
-def test_a_disk_that_does_not_answer_is_not_waited_for_and_costs_no_history(path: Path) -> None:
+def test_an_unresponsive_disk_is_not_waited_for_and_loses_no_history(path: Path) -> None:
     path.parent.mkdir(parents=True, mode=0o700)
     path.parent.parent.chmod(0o700)
     path.parent.chmod(0o700)
@@ -250,7 +250,7 @@ def test_a_disk_that_does_not_answer_is_not_waited_for_and_costs_no_history(path
     keeping.close(None)
 
 
-def test_what_cannot_be_written_is_said_and_tried_again(path: Path) -> None:
+def test_a_write_failure_is_reported_and_retried(path: Path) -> None:
     clock = Late()
     keeping = HistoryFile(SERVER, clock)
     read(keeping)

@@ -36,14 +36,14 @@ def past(history: JobHistory, at_s: float, set_by_s: float = 0.0) -> JobStatisti
 END_S = 5 * 24 * HOUR
 
 
-def test_runs_watched_without_a_break_have_an_interval() -> None:
+def test_runs_watched_without_a_gap_have_an_interval() -> None:
     one = past(nights(5), END_S)
     assert (one.runs, one.usual_s, one.interval_s, one.intervals) == (5, HOUR, 24 * HOUR, 4)
     assert (one.last_ended_us, one.last_s) == (wall(END_S), HOUR)
     assert one.watched_since_us == wall(0)
 
 
-def test_an_outage_shorter_than_a_run_hides_none() -> None:
+def test_an_outage_shorter_than_a_run_hides_no_run() -> None:
     history = nights(5)
     history.add_gap(mono(END_S), mono(END_S + HOUR / 2))
     assert past(history, END_S + HOUR).watched_since_us == wall(0)
@@ -51,13 +51,13 @@ def test_an_outage_shorter_than_a_run_hides_none() -> None:
     assert past(history, END_S + 2 * HOUR).watched_since_us == wall(END_S + 2 * HOUR)
 
 
-def test_a_run_that_went_in_an_outage_may_have_finished() -> None:
+def test_a_run_that_disappeared_in_an_outage_may_have_finished() -> None:
     history = nights(5)
     history.add_gap(mono(END_S), mono(END_S + 60), [KEY])
     assert past(history, END_S + 60).watched_since_us == wall(END_S + 60)
 
 
-def test_the_distance_over_a_hole_is_not_known() -> None:
+def test_the_interval_across_a_gap_is_unknown() -> None:
     history = nights(5)
     history.add_gap(mono(END_S), mono(END_S + 2 * HOUR))
     after_s = END_S + 48 * HOUR
@@ -66,7 +66,7 @@ def test_the_distance_over_a_hole_is_not_known() -> None:
     assert (one.runs, one.intervals) == (6, 4)
 
 
-def test_the_next_agent_goes_on_where_the_last_one_ended() -> None:
+def test_the_next_agent_continues_where_the_last_one_ended() -> None:
     kept = nights(5).to_file_record([], wall(END_S), mono(END_S))
     history = JobHistory(mono(END_S + 60))
     history.restore(kept, [], wall(END_S + 60), mono(END_S + 60))
@@ -75,7 +75,7 @@ def test_the_next_agent_goes_on_where_the_last_one_ended() -> None:
     assert one.watched_since_us == wall(0), "no dump of an hour fits into the minute between"
 
 
-def test_an_agent_that_comes_back_after_a_day_has_not_watched_it() -> None:
+def test_an_agent_that_returns_after_a_day_has_a_gap() -> None:
     kept = nights(5).to_file_record([], wall(END_S), mono(END_S))
     history = JobHistory(mono(END_S + 24 * HOUR))
     history.restore(kept, [], wall(END_S + 24 * HOUR), mono(END_S + 24 * HOUR))
@@ -84,7 +84,7 @@ def test_an_agent_that_comes_back_after_a_day_has_not_watched_it() -> None:
     assert one.watched_since_us == wall(END_S + 24 * HOUR)
 
 
-def test_a_run_under_way_between_two_agents_is_watched_if_it_still_runs() -> None:
+def test_a_run_active_between_two_agents_is_watched_if_it_still_runs() -> None:
     kept = nights(5).to_file_record([KEY], wall(END_S), mono(END_S))
     still, gone = JobHistory(mono(END_S + 60)), JobHistory(mono(END_S + 60))
     still.restore(kept, [KEY], wall(END_S + 60), mono(END_S + 60))
@@ -93,7 +93,7 @@ def test_a_run_under_way_between_two_agents_is_watched_if_it_still_runs() -> Non
     assert past(gone, END_S + 60).watched_since_us == wall(END_S + 60)
 
 
-def test_a_file_from_the_future_says_nothing_of_what_was_watched() -> None:
+def test_a_file_from_the_future_says_nothing_about_watched_times() -> None:
     kept = nights(5).to_file_record([], wall(END_S), mono(END_S))
     history = JobHistory(mono(60))
     history.restore(kept, [], wall(60), mono(60))
@@ -101,7 +101,7 @@ def test_a_file_from_the_future_says_nothing_of_what_was_watched() -> None:
     assert past(history, 60).usual_s == HOUR
 
 
-def test_a_clock_set_while_watching_moves_what_is_shown_and_not_the_ages() -> None:
+def test_a_clock_set_while_watching_moves_the_shown_times_and_not_the_ages() -> None:
     history = nights(5)
     one = past(history, END_S + HOUR, set_by_s=-7200)
     assert wall(END_S + HOUR, -7200) - (one.last_ended_us or 0) == HOUR * 1_000_000
@@ -116,7 +116,7 @@ def test_a_run_that_ended_while_the_file_was_read_is_added_to_it() -> None:
     assert (one.runs, one.last_s) == (6, 2 * HOUR)
 
 
-def test_a_server_with_databases_by_the_thousand_does_not_fill_the_disk() -> None:
+def test_a_server_with_thousands_of_databases_does_not_fill_the_disk() -> None:
     history = JobHistory(mono(0))
     for number in range(MAX_JOBS + 50):
         history.add_run(("pg_dump", f"db{number}", "u"), 5.0, mono(number), wall(number), mono(number))

@@ -28,7 +28,7 @@ def runs(*seconds: float) -> list[JobRun]:
     return [JobRun(int(day * DAY_S * 1e6), one, unbroken=day > 0) for day, one in enumerate(seconds)]
 
 
-def test_two_runs_are_no_habit() -> None:
+def test_two_runs_are_not_a_schedule() -> None:
     assert typical_s(runs(60.0, 61.0)) is None
     assert typical_s(runs(60.0, 61.0, 62.0)) == 61.0
 
@@ -37,11 +37,11 @@ def test_a_dump_cancelled_after_three_seconds_changes_nothing() -> None:
     assert typical_s(runs(3600.0, 3700.0, 3.0, 3650.0, 2.0)) == 3650.0
 
 
-def test_one_that_hung_for_a_day_changes_little() -> None:
+def test_a_run_that_hung_for_a_day_changes_little() -> None:
     assert typical_s(runs(3600.0, 3700.0, 90_000.0, 3650.0)) == 3675.0
 
 
-def test_a_schema_dumped_every_hour_does_not_hide_the_dump_of_the_night() -> None:
+def test_a_schema_dumped_every_hour_does_not_hide_the_nightly_dump() -> None:
     night = [*([2.0] * 23), 3600.0]
     assert typical_s(runs(*night)) == 2.0, "one night is no history"
     assert typical_s(runs(*night, *night)) is None, "two are two different jobs under one name"
@@ -52,32 +52,32 @@ def test_a_small_dump_that_once_hung_stays_small() -> None:
     assert typical_s(runs(20.0, 21.0, 900.0, 22.0)) == 21.5
 
 
-def test_the_runs_forgotten_first_are_those_that_tell_nothing() -> None:
+def test_the_least_informative_runs_are_removed_first() -> None:
     kept = runs(*([2.0] * 40), *([3600.0] * 40))
     assert [run.seconds for run in trim_runs(kept)] == [2.0] * 20 + [3600.0] * 40
     long = runs(*([3600.0] * 80))
     assert trim_runs(long) == long[-MAX_RUNS:]
 
 
-def test_a_distance_is_known_only_where_all_between_was_watched() -> None:
+def test_an_interval_is_known_only_if_all_of_it_was_watched() -> None:
     known = runs(60.0, 60.0, 60.0, 60.0)
     assert intervals_s(known) == [DAY_S] * 3
     known[2] = JobRun(known[2].started_us, 60.0, unbroken=False)
     assert intervals_s(known) == [DAY_S] * 2
 
 
-def test_a_cancelled_run_does_not_halve_the_distance_nor_hide_a_hole() -> None:
+def test_a_cancelled_run_neither_halves_the_interval_nor_hides_a_gap() -> None:
     known = runs(60.0, 60.0, 1.0, 60.0)
     assert intervals_s(known) == [DAY_S, 2 * DAY_S]
     known[2] = JobRun(known[2].started_us, 1.0, unbroken=False)
     assert intervals_s(known) == [DAY_S]
 
 
-def test_a_clock_set_back_between_two_runs_gives_no_distance() -> None:
+def test_a_clock_set_back_between_two_runs_gives_no_interval() -> None:
     assert intervals_s([JobRun(5_000_000, 1.0, False), JobRun(4_000_000, 1.0, True)]) == []
 
 
-def test_weekends_are_a_habit_and_a_holiday_is_none() -> None:
+def test_weekends_are_part_of_the_schedule_and_a_holiday_is_not() -> None:
     week = [DAY_S] * 4 + [3 * DAY_S]
     assert longest_typical_s(week * 2) == 3 * DAY_S
     assert longest_typical_s([*([DAY_S] * 20), 10 * DAY_S]) == DAY_S
@@ -85,7 +85,7 @@ def test_weekends_are_a_habit_and_a_holiday_is_none() -> None:
 
 
 @given(st.lists(st.floats(0, 1e7), max_size=90))
-def test_whatever_the_runs_what_is_usual_lies_among_them(seconds: list[float]) -> None:
+def test_whatever_the_runs_the_typical_value_is_within_their_range(seconds: list[float]) -> None:
     known = trim_runs(runs(*seconds))
     assert len(known) <= MAX_RUNS
     usual = typical_s(known)
@@ -93,18 +93,18 @@ def test_whatever_the_runs_what_is_usual_lies_among_them(seconds: list[float]) -
     assert len(typical_runs(known)) <= len(known)
 
 
-def test_a_run_that_failed_is_not_usual() -> None:
+def test_a_failed_run_is_not_typical() -> None:
     failed = [JobRun(0, 3000.0, True, whole=False), *runs(3600.0, 3700.0, 3650.0)]
     assert typical_s(failed) == 3650.0
     assert typical_s([JobRun(0, 3600.0, True, whole=True), *runs(3600.0, 3700.0)]) == 3600.0
 
 
-def test_no_phase_is_told_to_have_taken_longer_than_its_run() -> None:
+def test_no_phase_is_reported_as_longer_than_its_run() -> None:
     told = RunFacts(phases=(RunPhase("data", 13.0, 20.0), RunPhase("indexes", 2.0, 3.0)))
     assert [one.wall_s for one in limit_phases(told, 12.0).phases] == [12.0, 2.0]
 
 
-def test_what_a_foreign_archive_or_directory_is_called_is_kept_so_that_it_is_read_again() -> None:
+def test_a_long_source_name_is_stored_cut_so_that_it_can_be_read_back() -> None:
     run = make_run(0, 60.0, True, RunFacts(source="d" * 4096, version="1" * 200, last_error="e" * 4096))
     assert convert(to_builtins(run), JobRun) == run
     assert run.source == "d" * 252

@@ -16,7 +16,7 @@ def later(run: JobRun, seconds: float) -> JobRun:
     return structs.replace(run, started_us=run.started_us + int(seconds * 1e6))
 
 
-def test_a_run_that_two_agents_watched_is_one_and_tells_what_either_knows() -> None:
+def test_a_run_watched_by_two_agents_is_one_with_the_details_of_both() -> None:
     seen = [structs.replace(later(run, 2.0), exit=None, seconds=3599.0) for run in NIGHTS[2:]]
     assert merge_runs(NIGHTS[:6], seen) == merge_runs(seen, NIGHTS[:6])
     runs = merge_runs(NIGHTS[:6], seen)
@@ -25,23 +25,23 @@ def test_a_run_that_two_agents_watched_is_one_and_tells_what_either_knows() -> N
     assert merge_runs(runs, runs) == runs
 
 
-def test_runs_of_a_job_that_ran_twice_at_once_stay_two() -> None:
+def test_concurrent_runs_of_a_job_stay_two() -> None:
     both = [NIGHTS[0], later(NIGHTS[0], 1.0)]
     assert len(merge_runs(both, [later(run, 0.5) for run in both])) == 2
     assert len(merge_runs(both, [])) == 2
 
 
-def test_what_one_agent_alone_has_seen_is_not_taken_for_another_run() -> None:
+def test_runs_seen_by_one_agent_alone_are_not_merged_with_others() -> None:
     minutes = [JobRun(NOW_US + number * 60_000_000, 4.0, True) for number in range(10)]
     assert len(merge_runs(minutes[:5], minutes[5:])) == 10
     assert len(merge_runs(minutes[::2], minutes[1::2])) == 10
 
 
-def test_no_more_is_kept_than_before_and_the_newest_of_it() -> None:
+def test_a_merge_keeps_no_more_than_before_and_the_newest() -> None:
     runs = [JobRun(NOW_US + number * DAY_US, 3600.0, True) for number in range(MAX_RUNS + 10)]
     assert merge_runs(runs[:MAX_RUNS], runs[10:])[0].started_us == runs[10].started_us
 
 
-def test_a_distance_to_a_run_that_the_agent_did_not_know_of_is_not_known() -> None:
+def test_an_interval_to_a_run_unknown_to_the_agent_is_unknown() -> None:
     (_, second) = merge_runs(NIGHTS[:1], NIGHTS[4:5])
     assert not second.unbroken

@@ -20,14 +20,14 @@ def test_rows_are_counted_whatever_the_compression(tmp_path: Path, suffix: str) 
     assert found.bytes == len(ROWS)
 
 
-def test_what_a_file_is_packed_by_goes_before_what_its_name_says(tmp_path: Path) -> None:
+def test_the_content_decides_the_compression_before_the_file_name(tmp_path: Path) -> None:
     misnamed = written(tmp_path, ".gz").rename(tmp_path / "dump.sql")
     assert count_rows(read_decompressed(misnamed, "gzip")).rows == 5000
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
-def test_a_file_that_was_cut_short_is_told_of(tmp_path: Path, suffix: str, share: float) -> None:
+def test_a_truncated_file_is_reported(tmp_path: Path, suffix: str, share: float) -> None:
     path = written(tmp_path, suffix)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
@@ -35,7 +35,7 @@ def test_a_file_that_was_cut_short_is_told_of(tmp_path: Path, suffix: str, share
         count_rows(read_decompressed(path))
 
 
-def test_a_file_with_a_wrong_byte_is_told_of(tmp_path: Path) -> None:
+def test_a_file_with_a_wrong_byte_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path, ".gz")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
@@ -44,7 +44,7 @@ def test_a_file_with_a_wrong_byte_is_told_of(tmp_path: Path) -> None:
         count_rows(read_decompressed(path))
 
 
-def test_rows_cut_where_the_compression_does_not_notice_are_told_of(tmp_path: Path) -> None:
+def test_missing_rows_that_the_compression_does_not_detect_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "1.dat.gz"
     path.write_bytes(gzip.compress(ROWS[:-20]))
     with pytest.raises(DamagedDataError, match="end marker of its rows is missing"):
@@ -55,7 +55,7 @@ def test_a_table_without_rows_has_none() -> None:
     assert count_rows([b"\\", b".\n", b"\n\n"]).rows == 0
 
 
-def test_a_row_that_looks_like_the_end_is_none() -> None:
+def test_a_row_that_looks_like_the_end_is_not_the_end() -> None:
     assert count_rows([b"\\\\.\n", b"a\\.\n", b"\\.\n\n\n"]).rows == 2
 
 

@@ -29,7 +29,7 @@ def key(statement: str, dump_id: int = 1, weight: float | None = None) -> Foreig
     return found
 
 
-def test_a_key_is_added_unchecked_and_validated_by_its_own_name() -> None:
+def test_a_key_is_added_not_valid_and_validated_by_its_own_name() -> None:
     made = key('ALTER TABLE ONLY "a.b"."c ""d"\n    ADD CONSTRAINT "e""f" FOREIGN KEY (g) REFERENCES h(i)')
     assert made.add.endswith("REFERENCES h(i) NOT VALID")
     assert made.validate == 'ALTER TABLE ONLY "a.b"."c ""d" VALIDATE CONSTRAINT "e""f"'
@@ -44,12 +44,12 @@ def test_a_key_is_added_unchecked_and_validated_by_its_own_name() -> None:
         "ALTER TABLE ONLY public.t\n    ADD CONSTRAINT a FOREIGN KEY (b) REFERENCES c(d) NOT ENFORCED",
     ],
 )
-def test_what_cannot_be_done_in_two_steps_is_done_as_it_stands(statement: str) -> None:
+def test_what_cannot_be_done_in_two_steps_is_executed_unchanged(statement: str) -> None:
     made = key(statement)
     assert (made.add, made.validate) == (statement, None)
 
 
-def test_a_column_called_not_valid_is_no_word_of_the_key() -> None:
+def test_a_column_called_not_valid_is_not_a_keyword() -> None:
     made = key('ALTER TABLE ONLY t\n    ADD CONSTRAINT a FOREIGN KEY (b) REFERENCES c("NOT VALID")')
     assert made.add.endswith('("NOT VALID") NOT VALID')
 
@@ -65,12 +65,12 @@ def test_names_with_semicolons_comments_and_line_ends_do_not_end_a_statement() -
     assert list(split_statements(script)) == ["SET b = 'c;--'", 'ALTER TABLE "d;\n\\e\n-- f" g']
 
 
-def test_what_needs_a_key_comes_after_it_and_the_rest_does_not() -> None:
+def test_objects_that_depend_on_a_key_come_after_it_and_others_do_not() -> None:
     entries = [entry(1, "TABLE"), entry(2, needs=(1,)), entry(3, "COMMENT", (2,)), entry(4, "COMMENT", (1,))]
     assert key_dependents(entries) == {3}
 
 
-def test_the_next_key_is_of_the_largest_table_nobody_works_at() -> None:
+def test_the_next_key_is_of_the_largest_table_not_in_use() -> None:
     add = "ALTER TABLE ONLY {}\n    ADD CONSTRAINT a FOREIGN KEY (b) REFERENCES c(d)"
     keys = heaviest_first(
         [key(add.format("small"), 1, 1.0), key(add.format("big"), 2, 9.0), key(add.format("none"), 3)]
@@ -80,7 +80,7 @@ def test_the_next_key_is_of_the_largest_table_nobody_works_at() -> None:
     assert next_key(keys, {"big", "small", "none"}) is None
 
 
-def test_a_script_in_an_encoding_that_is_not_known_is_refused() -> None:
+def test_a_script_in_an_unknown_encoding_is_refused() -> None:
     assert decode_script("SET client_encoding = 'WIN1252';\n-- €".encode("cp1252")).endswith("€")
     with pytest.raises(Unsupported):
         decode_script(b"SET client_encoding = 'MULE_INTERNAL';\n")

@@ -54,7 +54,7 @@ def host(
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 4, 8, 16])
-def test_it_ends_near_the_best_of_all_and_in_less_than_half_of_their_time(cpus: int) -> None:
+def test_it_finds_a_nearly_best_number_in_less_than_half_of_the_time_for_all(cpus: int) -> None:
     run = host(cpus, 100.0, EQUAL)
     curve = JobsCurve(EQUAL, cpus, 8, all_tables=True)
     tried = swept(curve, run)
@@ -64,7 +64,7 @@ def test_it_ends_near_the_best_of_all_and_in_less_than_half_of_their_time(cpus: 
 
 
 @pytest.mark.parametrize("worse", [1, 2, 3, 4, 6, 8])
-def test_one_trial_that_is_slower_by_chance_leads_it_no_further_than_a_tenth(worse: int) -> None:
+def test_a_randomly_slow_trial_costs_at_most_a_tenth(worse: int) -> None:
     run = host(4, 100.0, EQUAL, noise=lambda jobs: 1.06 if jobs == worse else 1.0)
     curve = JobsCurve(EQUAL, 4, 8, all_tables=True)
     swept(curve, run)
@@ -91,7 +91,7 @@ def test_on_the_host_of_story_s4_it_finds_five_or_six() -> None:
     )
 
 
-def test_one_big_table_is_named_as_the_limit_and_no_job_is_added_for_nothing() -> None:
+def test_one_big_table_is_named_as_the_bottleneck_and_no_useless_job_is_added() -> None:
     sizes = [900.0 * MB] + [10.0 * MB] * 10
     curve = JobsCurve(sizes, 8, 8, all_tables=True)
     swept(curve, host(8, 100.0, sizes))
@@ -101,14 +101,14 @@ def test_one_big_table_is_named_as_the_limit_and_no_job_is_added_for_nothing() -
     assert "public.big" in limit.sentence and "90%" in limit.sentence
 
 
-def test_a_busy_host_is_named_as_the_limit() -> None:
+def test_a_busy_host_is_named_as_the_bottleneck() -> None:
     curve = JobsCurve(EQUAL, 2, 8, all_tables=True)
     swept(curve, host(2, 100.0, EQUAL))
     assert curve.knee() == 2
     assert find_bottleneck(curve, LargestTable("t", 100 * MB), "most: …").kind == "cpu"
 
 
-def test_more_jobs_are_tried_as_long_as_they_help() -> None:
+def test_more_jobs_are_tried_while_they_help() -> None:
     sizes = [100.0 * MB] * 64
     curve = JobsCurve(sizes, 2, 32, all_tables=True)
     disk = host(16, 100.0, sizes)
@@ -122,7 +122,7 @@ def test_more_jobs_are_tried_as_long_as_they_help() -> None:
     assert 14 <= curve.knee() <= 16
 
 
-def test_from_runs_that_were_cut_the_whole_is_reckoned_with_the_biggest_table_first() -> None:
+def test_from_truncated_trials_the_total_is_computed_with_the_biggest_table_first() -> None:
     curve = JobsCurve([600.0 * MB, 100.0 * MB, 100.0 * MB], 4, 4, all_tables=True)
     for jobs in (1, 2):
         curve.add(
@@ -134,7 +134,7 @@ def test_from_runs_that_were_cut_the_whole_is_reckoned_with_the_biggest_table_fi
     assert curve.seconds(2) == pytest.approx(60), "the big table takes as long whatever runs beside it"
 
 
-def test_runs_that_read_from_memory_are_told_where_the_database_is_larger() -> None:
+def test_trials_served_from_the_page_cache_are_reported_if_the_database_is_larger() -> None:
     runs = [
         TrialRun(jobs=2, wall_s=10, startup_s=0, complete=True, done=100, busy_s=10, busy_done=100, client_s=9,
             server_s=2, read_bytes=read, host_busy_pct=55)
@@ -146,12 +146,12 @@ def test_runs_that_read_from_memory_are_told_where_the_database_is_larger() -> N
     assert told == "all but one of these runs read from memory"
 
 
-def test_what_others_did_meanwhile_is_told() -> None:
+def test_concurrent_activity_of_others_is_reported() -> None:
     run = TrialRun(jobs=2, wall_s=10, startup_s=0, complete=True, done=100, busy_s=10, busy_done=100, client_s=4,
     server_s=1,
               read_bytes=100, host_busy_pct=99)  # fmt: skip
     assert "other processes used up to 74% of the CPUs" in measurement_notes([run], 100, 2, None)[0]
 
 
-def test_near_is_less_than_half_of_what_is_promised() -> None:
+def test_the_tolerance_is_less_than_half_of_what_is_promised() -> None:
     assert 2 * TOLERANCE <= 0.1

@@ -21,20 +21,20 @@ from tests.requirements import lacking
 MIB = 1 << 20
 
 
-def test_it_is_there_as_long_as_it_is_needed(tmp_path: Path) -> None:
+def test_it_exists_as_long_as_it_is_needed(tmp_path: Path) -> None:
     with scratch_directory(tmp_path) as place:
         (place / "1.dat").write_bytes(b"x")
         assert [place] == list(tmp_path.iterdir())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_goes_whatever_happens(tmp_path: Path) -> None:
+def test_it_is_removed_whatever_happens(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), scratch_directory(tmp_path):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_one_left_goes_and_nothing_else(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_one_are_removed_and_nothing_else(tmp_path: Path) -> None:
     ended = subprocess.run(["true"], check=True)
     assert ended.returncode == 0
     own = read_stat("/proc", os.getpid())
@@ -53,7 +53,7 @@ def test_what_a_killed_one_left_goes_and_nothing_else(tmp_path: Path) -> None:
     assert (others[0] / "1.dat").exists()
 
 
-def test_to_nowhere_each_file_keeps_its_size_and_gives_back_what_it_took() -> None:
+def test_with_nowhere_each_file_keeps_its_size_and_frees_its_space() -> None:
     with scratch_directory(in_memory()) as place:
         path = place / "3000.dat.gz"
         path.write_bytes(os.urandom(4 * MIB))
@@ -70,14 +70,14 @@ def test_to_nowhere_each_file_keeps_its_size_and_gives_back_what_it_took() -> No
         assert (output.size, path.stat().st_size) == (6 * MIB, 5 * MIB)
 
 
-def test_nothing_is_given_back_of_what_is_kept(tmp_path: Path) -> None:
+def test_the_space_of_kept_files_is_not_freed(tmp_path: Path) -> None:
     (tmp_path / "1.dat").write_bytes(os.urandom(MIB))
     output = TrialOutput(tmp_path, discard=False)
     output.measure()
     assert output.size == MIB and output.allocated >= MIB
 
 
-def test_the_file_system_of_a_place_is_known() -> None:
+def test_the_file_system_of_a_directory_is_determined() -> None:
     found = mount_of("/proc/self")
     assert found is not None and found.fstype == "proc"
 

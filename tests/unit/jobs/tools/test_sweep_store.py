@@ -40,7 +40,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_is_kept_is_read_back_and_replaced() -> None:
+def test_a_saved_result_is_read_back_and_replaced() -> None:
     assert load_result("abc") is None
     path = save_result("abc", KEPT)
     assert load_result("abc") == KEPT
@@ -52,27 +52,27 @@ def test_what_is_kept_is_read_back_and_replaced() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"jobs": 0}', b"[]", b"\xff"])
-def test_a_damaged_file_is_as_none(content: bytes) -> None:
+def test_a_damaged_file_counts_as_missing(content: bytes) -> None:
     save_result("abc", KEPT)
     result_path("abc").write_bytes(content)
     assert load_result("abc") is None
 
 
-def test_one_of_another_format_or_without_a_number_is_as_none() -> None:
+def test_another_format_or_a_missing_number_counts_as_missing() -> None:
     save_result("abc", replace(KEPT, version=99))
     assert load_result("abc") is None
     save_result("abc", replace(KEPT, jobs=0))
     assert load_result("abc") is None
 
 
-def test_no_more_files_are_kept_than_there_is_use_for() -> None:
+def test_no_more_files_are_kept_than_needed() -> None:
     for number in range(MAX_FILES + 5):
         path = save_result(f"{number:04}", KEPT)
     assert len(list(path.parent.iterdir())) == MAX_FILES
     assert load_result(f"{MAX_FILES + 4:04}") == KEPT
 
 
-def test_the_table_marks_the_knee_and_the_best() -> None:
+def test_the_table_marks_the_fewest_and_the_best_jobs() -> None:
     assert format_columns(HEAD, sweep_table(KEPT), right=NUMBER_COLUMNS).splitlines() == [
         "jobs     time  of one       rate  host busy  from disk",
         "   1  ~100.0s    1.00   9.0 MB/s        14%          ?",
@@ -81,7 +81,7 @@ def test_the_table_marks_the_knee_and_the_best() -> None:
     ]
 
 
-def test_the_conclusion_names_the_knee_the_best_and_the_limit() -> None:
+def test_the_conclusion_names_the_fewest_and_the_best_jobs_and_the_limit() -> None:
     lines = conclusion_lines(KEPT)
     assert lines[0] == "-j 4: 31.0s for 900 MB of tables in app"
     assert lines[1] == "the fastest was -j 8 with 30.0s, hardly better"

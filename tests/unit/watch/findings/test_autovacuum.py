@@ -37,7 +37,7 @@ def minutes(watching: Watching, count: int, *rows: DeadRows, **more: Any) -> Any
     return found
 
 
-def test_a_table_nobody_vacuums_is_told_after_an_hour_and_not_before() -> None:
+def test_a_table_never_vacuumed_is_reported_after_an_hour_and_not_before() -> None:
     seen = watching()
     assert minutes(seen, 60, worn()) == {}
     found = only(minutes(seen, 2, worn(last_vacuum=seen.ago(86_400))))
@@ -48,18 +48,18 @@ def test_a_table_nobody_vacuums_is_told_after_an_hour_and_not_before() -> None:
     assert found.severity == "warning"
 
 
-def test_a_table_a_little_above_its_threshold_waits_for_its_turn() -> None:
+def test_a_table_slightly_above_its_threshold_is_not_reported() -> None:
     assert minutes(watching(), 120, worn(dead=19_000)) == {}
 
 
-def test_a_table_that_is_cleaned_up_in_between_begins_anew() -> None:
+def test_the_time_of_a_table_cleaned_in_between_starts_again() -> None:
     seen = watching()
     minutes(seen, 50, worn())
     minutes(seen, 1)
     assert minutes(seen, 50, worn(vacuums=5)) == {}
 
 
-def test_a_table_that_is_vacuumed_again_and_again_is_told_with_what_holds_its_rows() -> None:
+def test_a_repeatedly_vacuumed_table_is_reported_with_what_holds_its_rows() -> None:
     seen = watching()
     for number in range(62):
         found = minutes(seen, 1, worn(vacuums=4 + number))
@@ -68,11 +68,11 @@ def test_a_table_that_is_vacuumed_again_and_again_is_told_with_what_holds_its_ro
     assert "horizon" in (told.advice or "")
 
 
-def test_a_table_autovacuum_is_switched_off_for_says_so() -> None:
+def test_a_table_with_autovacuum_disabled_is_reported_as_such() -> None:
     assert "autovacuum_enabled is off for it" in only(minutes(watching(), 62, worn(enabled=False))).text
 
 
-def test_workers_that_are_cancelled_each_time_are_told() -> None:
+def test_workers_cancelled_each_time_are_reported() -> None:
     seen = watching()
     for number in range(62):
         work = of(postgres.Operation, kind="vacuum", pid=500 + number % 5, object="public.orders")
@@ -80,7 +80,7 @@ def test_workers_that_are_cancelled_each_time_are_told() -> None:
     assert "5 workers started since and none finished" in only(found).text
 
 
-def test_all_workers_busy_for_an_hour_are_told_with_the_oldest() -> None:
+def test_all_workers_busy_for_an_hour_are_reported_with_the_oldest() -> None:
     seen = watching()
 
     def busy(count: int, ticks: int) -> Any:
@@ -101,7 +101,7 @@ def test_all_workers_busy_for_an_hour_are_told_with_the_oldest() -> None:
     assert busy(3, 59) == {}, "one was free in between"
 
 
-def test_autovacuum_that_is_off_is_a_warning_and_a_remark_while_a_run_has_it_off() -> None:
+def test_autovacuum_turned_off_is_a_warning_and_info_while_a_run_has_it_off() -> None:
     seen = Watching(rule("autovacuum-off"))
     off = {"pg.server": primary(set={"autovacuum": "off", "track_counts": "on"})}
     assert only(seen.sees(off)).severity == "warning"
@@ -110,6 +110,6 @@ def test_autovacuum_that_is_off_is_a_warning_and_a_remark_while_a_run_has_it_off
     assert Watching(rule("autovacuum-off")).sees({"pg.server": primary(set={"autovacuum": "on"})}) == {}
 
 
-def test_autovacuum_that_is_off_on_a_standby_is_its_primarys_matter() -> None:
+def test_autovacuum_turned_off_on_a_standby_is_left_to_its_primary() -> None:
     off = primary(set={"autovacuum": "off"}, in_recovery=True)
     assert Watching(rule("autovacuum-off")).sees({"pg.server": off}) == {}

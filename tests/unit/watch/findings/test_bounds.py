@@ -93,7 +93,7 @@ def _host(turn: int, pid: int, second: int) -> dict[str, Any]:
     }
 
 
-def test_what_comes_and_goes_leaves_nothing_behind() -> None:
+def test_short_lived_objects_leave_no_state_behind() -> None:
     serving = Serving(RULES)
     counts = []
     for second in range(3 * WINDOW_S):

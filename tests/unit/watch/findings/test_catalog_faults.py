@@ -43,7 +43,7 @@ def test_a_sequence_is_a_warning_at_85_and_critical_at_95_percent() -> None:
     assert only(seen.sees(sequence(END * 96 // 100))).severity == "critical"
 
 
-def test_a_sequence_that_lasts_no_longer_than_a_day_is_critical_whatever_its_share() -> None:
+def test_a_sequence_that_ends_within_a_day_is_critical_whatever_its_percentage() -> None:
     seen = watching("sequence-full")
     seen.sees(sequence(END // 2))
     seen.sees(sequence(END // 2 + 10_000_000), after_s=TURN_S)
@@ -51,17 +51,17 @@ def test_a_sequence_that_lasts_no_longer_than_a_day_is_critical_whatever_its_sha
     assert found.severity == "critical" and ", used up in 8h" in found.text
 
 
-def test_a_sequence_that_counts_down_ends_at_its_least_number() -> None:
+def test_a_descending_sequence_ends_at_its_minimum() -> None:
     found = only(watching("sequence-full").sees(sequence(-990, start=-1, stop=-1000, increment=-1)))
     assert found.evidence["numbers_left"] == 10
 
 
-def test_what_is_not_known_of_sequences_and_indexes_says_nothing() -> None:
+def test_unknown_values_of_sequences_and_indexes_raise_nothing() -> None:
     for name in ("sequence-full", "invalid-index"):
         assert watching(name).sees(faults(sequences=None, indexes=None)) == {}
 
 
-def test_an_invalid_index_is_told_after_ten_minutes_and_not_when_it_was_mended() -> None:
+def test_an_invalid_index_is_reported_after_ten_minutes_and_not_if_fixed_before() -> None:
     seen = watching("invalid-index")
     index = InvalidIndex("public.orders_at", "orders", True, 100)
     assert seen.sees(faults(indexes=[index])) == {}

@@ -22,7 +22,7 @@ def checksums() -> Watching:
     return watching
 
 
-def test_a_page_that_fails_while_watched_is_critical_and_its_database_named() -> None:
+def test_a_page_failure_while_watched_is_critical_and_its_database_is_named() -> None:
     watching = checksums()
     assert watching.sees({"pg.databases": database(checksum_failures=0)}) == {}
     found = only(watching.sees({"pg.databases": database(checksum_failures=1, checksum_last_failure=watching.ago(1))}))
@@ -31,7 +31,7 @@ def test_a_page_that_fails_while_watched_is_critical_and_its_database_named() ->
     assert found.evidence["checksum_failures_since_start"] == 1
 
 
-def test_failures_of_long_before_the_agent_are_a_warning() -> None:
+def test_failures_long_before_the_agent_are_a_warning() -> None:
     watching = checksums()
     stats = database(checksum_failures=3, checksum_last_failure=watching.ago(3 * DAY))
     found = only(watching.sees({"pg.databases": stats}))
@@ -39,13 +39,13 @@ def test_failures_of_long_before_the_agent_are_a_warning() -> None:
     assert "3 reads" in found.text
 
 
-def test_a_failure_of_an_hour_before_the_agent_is_critical_all_the_same() -> None:
+def test_a_failure_an_hour_before_the_agent_is_still_critical() -> None:
     watching = checksums()
     stats = database(checksum_failures=3, checksum_last_failure=watching.ago(HOUR))
     assert only(watching.sees({"pg.databases": stats})).severity == "critical"
 
 
-def test_resetting_the_statistics_takes_no_failure_back() -> None:
+def test_resetting_the_statistics_does_not_clear_a_failure() -> None:
     watching = checksums()
     failed = database(checksum_failures=2, checksum_last_failure=watching.ago(1))
     watching.sees({"pg.databases": failed})
@@ -58,7 +58,7 @@ def test_resetting_the_statistics_takes_no_failure_back() -> None:
     assert only(findings).evidence["checksum_failures"] == 3
 
 
-def test_a_day_after_the_last_failure_it_is_a_warning_still() -> None:
+def test_a_day_after_the_last_failure_it_is_still_a_warning() -> None:
     watching = checksums()
     failed_at = watching.ago(1)
     watching.sees({"pg.databases": database(checksum_failures=1, checksum_last_failure=failed_at)})
@@ -72,18 +72,18 @@ def test_shared_catalogs_are_named_as_such() -> None:
     assert "the shared catalogs" in only(watching.sees({"pg.databases": stats})).text
 
 
-def test_counters_that_are_not_there_because_checksums_are_off_say_nothing() -> None:
+def test_counters_missing_because_checksums_are_off_raise_nothing() -> None:
     assert checksums().sees({"pg.databases": database(checksum_failures=None)}) == {}
 
 
-def test_a_name_of_a_database_drives_no_terminal() -> None:
+def test_a_database_name_does_not_control_the_terminal() -> None:
     watching = checksums()
     stats = database("\x1b[2Jx", checksum_failures=1, checksum_last_failure=watching.ago(1))
     assert "\x1b" not in only(watching.sees({"pg.databases": stats})).text
 
 
 @pytest.mark.parametrize(("major", "how"), [(16, "pg_checksums --enable"), (19, "pg_enable_data_checksums()")])
-def test_checksums_that_are_off_are_told_with_the_way_of_that_version(major: int, how: str) -> None:
+def test_disabled_checksums_are_reported_with_how_that_version_enables_them(major: int, how: str) -> None:
     watching = Watching(rule("checksums-off"))
     found = only(watching.sees({"pg.server": primary(major, set={"data_checksums": "off"})}))
     assert found.severity == "info"
@@ -91,5 +91,5 @@ def test_checksums_that_are_off_are_told_with_the_way_of_that_version(major: int
 
 
 @pytest.mark.parametrize("state", ["on", "inprogress-on"])
-def test_checksums_that_are_on_or_on_their_way_are_not_told(state: str) -> None:
+def test_checksums_enabled_or_being_enabled_are_not_reported(state: str) -> None:
     assert Watching(rule("checksums-off")).sees({"pg.server": primary(19, set={"data_checksums": state})}) == {}

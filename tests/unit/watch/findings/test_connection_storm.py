@@ -19,7 +19,7 @@ def storm(server: Serving, per_s: int, seconds: int, **fields: Any) -> None:
         server.tick()
 
 
-def test_a_storm_is_told_in_its_third_second_with_who_and_from_where() -> None:
+def test_a_storm_is_reported_in_its_third_second_with_client_and_origin() -> None:
     server = serving(80)
     storm(server, 40, 2)
     row = server.only_one("connection-storm")
@@ -30,7 +30,7 @@ def test_a_storm_is_told_in_its_third_second_with_who_and_from_where() -> None:
     assert row.evidence["application"] == "invoice-export"
 
 
-def test_a_storm_that_fills_the_house_is_one_finding_named_after_the_storm() -> None:
+def test_a_storm_that_fills_the_server_is_one_finding_named_after_the_storm() -> None:
     server = serving(80)
     storm(server, 40, 4)
     server.ticks(1)
@@ -40,7 +40,7 @@ def test_a_storm_that_fills_the_house_is_one_finding_named_after_the_storm() -> 
     assert row.text.startswith("Connections fill (240 of 247 usable, 97%): invoice-export (user shop_jobs) opened 160")
 
 
-def test_a_storm_is_a_remark_until_half_of_the_usable_are_taken_and_then_a_warning() -> None:
+def test_a_storm_is_info_until_half_of_the_usable_connections_are_used_and_then_a_warning() -> None:
     server = serving(10)
     storm(server, 50, 2)
     assert server.only_one("connection-storm").severity == "info"
@@ -49,7 +49,7 @@ def test_a_storm_is_a_remark_until_half_of_the_usable_are_taken_and_then_a_warni
     assert (row.severity, row.evidence["used"]) == ("warning", 130)
 
 
-def test_a_storm_that_steps_back_and_forth_over_half_changes_its_severity_once() -> None:
+def test_a_storm_that_swings_around_half_changes_its_severity_once() -> None:
     server = serving(10)
     storm(server, 57, 2)
     for _ in range(3):
@@ -60,21 +60,21 @@ def test_a_storm_that_steps_back_and_forth_over_half_changes_its_severity_once()
     assert [change.kind for change in server.changes] == ["raised", "changed"]
 
 
-def test_a_pool_that_opens_at_once_on_an_idle_server_alarms_nobody() -> None:
+def test_a_pool_that_opens_at_once_on_an_idle_server_raises_no_alarm() -> None:
     server = serving(13)
     server.rows += server.pool(96, 5000, backend_start=server.ago(0.5), application="shop-pool")
     server.ticks(30)
     assert {change.finding.severity for change in server.changes if change.kind != "cleared"} == {"info"}
 
 
-def test_a_storm_is_since_its_first_connection() -> None:
+def test_a_storm_starts_with_its_first_connection() -> None:
     server = serving(80)
     began = server.ago(0.5)
     storm(server, 40, 3)
     assert abs(server.only_one("connection-storm").since_us - began) < 1_000_000
 
 
-def test_a_storm_stays_while_it_holds_what_it_opened_and_the_house_is_full() -> None:
+def test_a_storm_stays_while_its_connections_are_open_and_the_server_is_full() -> None:
     server = serving(80)
     storm(server, 40, 4)
     server.ticks(300)
@@ -83,7 +83,7 @@ def test_a_storm_stays_while_it_holds_what_it_opened_and_the_house_is_full() -> 
     assert server.ticks(60) == []
 
 
-def test_a_storm_is_over_when_others_took_the_places_it_left() -> None:
+def test_a_storm_ends_when_others_use_its_former_slots() -> None:
     server = serving(80)
     storm(server, 40, 4)
     server.ticks(20)
@@ -92,7 +92,7 @@ def test_a_storm_is_over_when_others_took_the_places_it_left() -> None:
     server.only_one("connections-filling")
 
 
-def test_a_storm_of_many_names_and_one_user_is_told_by_the_user() -> None:
+def test_a_storm_of_many_names_and_one_user_is_reported_by_the_user() -> None:
     server = serving(80)
     for second in range(3):
         for number in range(30):
@@ -103,14 +103,14 @@ def test_a_storm_of_many_names_and_one_user_is_told_by_the_user() -> None:
     assert server.only_one("connection-storm").text.startswith("user batch opened 60 connections")
 
 
-def test_a_pool_of_twenty_is_no_storm() -> None:
+def test_a_pool_of_twenty_is_not_a_storm() -> None:
     server = serving(80)
     storm(server, 20, 1)
     server.ticks(20)
     assert server.raised == []
 
 
-def test_growth_of_many_applications_at_once_is_no_storm_of_one() -> None:
+def test_growth_of_many_applications_at_once_is_not_a_storm_of_one() -> None:
     server = serving(80)
     for number in range(12):
         pid = 20_000 + number * 10
@@ -120,7 +120,7 @@ def test_growth_of_many_applications_at_once_is_no_storm_of_one() -> None:
     assert server.raised == []
 
 
-def test_sessions_that_come_and_go_are_no_storm() -> None:
+def test_short_sessions_are_not_a_storm() -> None:
     server = serving(80)
     for second in range(20):
         new = server.pool(40, 20_000 + 40 * second, backend_start=server.ago(0.5), application="cgi")
@@ -131,14 +131,14 @@ def test_sessions_that_come_and_go_are_no_storm() -> None:
     assert server.raised == []
 
 
-def test_the_first_reading_of_a_full_pool_is_no_storm() -> None:
+def test_the_first_reading_of_a_full_pool_is_not_a_storm() -> None:
     server = Serving(RULES)
     server.rows = server.pool(180, backend_start=server.ago(3), application="shop-web")
     server.ticks(20)
     assert server.raised == []
 
 
-def test_sessions_from_before_the_first_reading_are_not_named_when_others_storm() -> None:
+def test_sessions_from_before_the_first_reading_are_not_named_in_a_storm_of_others() -> None:
     server = Serving(RULES)
     server.rows = server.pool(80, backend_start=server.ago(1), application="shop-web-pool")
     server.ticks(2)
@@ -148,14 +148,14 @@ def test_sessions_from_before_the_first_reading_are_not_named_when_others_storm(
     assert row.evidence["opened"] == 60
 
 
-def test_a_server_clock_that_is_set_back_hides_no_storm() -> None:
+def test_a_server_clock_set_back_hides_no_storm() -> None:
     server = serving(80)
     server.clock_us -= 3600 * 1_000_000
     storm(server, 40, 3)
     server.only_one("connection-storm")
 
 
-def test_a_pool_that_comes_back_after_a_restart_is_told_and_alarms_nobody() -> None:
+def test_a_pool_that_reconnects_after_a_restart_is_reported_without_an_alarm() -> None:
     server = serving(180)
     started = server.ago(1)
     server.extra = dict(Serving(RULES, start_us=started).extra)
@@ -167,7 +167,7 @@ def test_a_pool_that_comes_back_after_a_restart_is_told_and_alarms_nobody() -> N
     assert "after the server restarted" in row.text
 
 
-def test_the_figures_of_a_storm_are_configured() -> None:
+def test_the_thresholds_of_a_storm_are_configurable() -> None:
     limits = Limits(connections=ConnectionLimits(storm_least=10, storm_pct=4.0))
     server = serving(80, limits)
     storm(server, 12, 1)

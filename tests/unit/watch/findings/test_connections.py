@@ -14,7 +14,7 @@ from tests.unit.watch.findings.server_ticks import Serving, serving
 # -- near the limit
 
 
-def test_connections_near_the_usable_limit_are_told_with_who_holds_them() -> None:
+def test_connections_near_the_usable_limit_are_reported_with_their_holders() -> None:
     row = serving(215).only_one("connections-filling")
     assert row.severity == "warning"
     assert row.text == (
@@ -24,17 +24,17 @@ def test_connections_near_the_usable_limit_are_told_with_who_holds_them() -> Non
     assert row.runbook == "connection-storm"
 
 
-def test_the_practice_load_of_four_fifths_is_no_finding() -> None:
+def test_a_test_load_of_four_fifths_is_not_a_finding() -> None:
     server = serving(201)
     server.ticks(60)
     assert server.raised == []
 
 
-def test_nearly_all_connections_taken_are_critical() -> None:
+def test_nearly_all_connections_used_are_critical() -> None:
     assert serving(236).only_one("connections-filling").severity == "critical"
 
 
-def test_all_connections_taken_says_so() -> None:
+def test_all_connections_used_is_stated() -> None:
     assert serving(247).only_one("connections-filling").text.startswith("Connections are used up (247 of 247 usable")
 
 
@@ -43,7 +43,7 @@ def test_reserved_connections_are_not_usable() -> None:
     assert "205 of 227 usable" in server.only_one("connections-filling").text
 
 
-def test_filling_clears_only_well_below_the_limit_that_raised_it() -> None:
+def test_the_fill_warning_clears_only_well_below_its_limit() -> None:
     server = serving(215)
     server.rows = server.rows[:203]
     server.ticks(60)
@@ -62,21 +62,21 @@ def test_a_count_that_swings_around_a_limit_changes_its_severity_once() -> None:
     assert [change.kind for change in server.changes] == ["raised", "changed"]
 
 
-def test_sessions_that_could_not_be_read_do_not_clear_what_is_open() -> None:
+def test_unreadable_sessions_do_not_clear_an_open_finding() -> None:
     server = serving(240)
     for _ in range(50):
         server.unread()
     server.only_one("connections-filling")
 
 
-def test_what_was_not_read_for_minutes_is_not_claimed_any_more() -> None:
+def test_values_not_read_for_minutes_are_no_longer_claimed() -> None:
     server = serving(240)
     for _ in range(100):
         server.unread()
     assert server.open == []
 
 
-def test_without_the_settings_nothing_is_concluded() -> None:
+def test_without_the_settings_nothing_is_raised() -> None:
     server = Serving(RULES)
     server.extra = {}
     server.rows = server.pool(240)
@@ -84,14 +84,14 @@ def test_without_the_settings_nothing_is_concluded() -> None:
     assert server.raised == []
 
 
-def test_a_lost_connection_is_not_claimed_to_be_full_for_long() -> None:
+def test_a_lost_connection_is_not_reported_as_full_for_long() -> None:
     server = serving(240)
     for _ in range(40):
         server.unread(status="error")
     assert server.open == []
 
 
-def test_states_that_are_hidden_are_not_claimed_to_be_idle() -> None:
+def test_hidden_states_are_not_reported_as_idle() -> None:
     server = Serving(RULES)
     server.rows = server.pool(215, state=None, state_change=None, backend_start=None, query="<insufficient privilege>")
     server.ticks(3)
@@ -110,7 +110,7 @@ def grow(server: Serving, per_s: float, seconds: int) -> None:
         server.tick()
 
 
-def test_a_steady_growth_is_told_with_its_rate_and_its_date() -> None:
+def test_steady_growth_is_reported_with_its_rate_and_its_fill_time() -> None:
     server = serving(120)
     grow(server, 0.5, 60)
     row = server.only_one("connections-filling")
@@ -120,7 +120,7 @@ def test_a_steady_growth_is_told_with_its_rate_and_its_date() -> None:
     assert 150 <= row.evidence["full_in_s"] <= 300
 
 
-def test_where_it_fills_those_who_come_are_named_and_not_who_has_been_there() -> None:
+def test_growth_names_the_new_clients_and_not_the_existing_ones() -> None:
     server = serving(120)
     grow(server, 0.5, 60)
     row = server.only_one("connections-filling")
@@ -129,7 +129,7 @@ def test_where_it_fills_those_who_come_are_named_and_not_who_has_been_there() ->
     assert row.evidence["holder_application"] == "shop-web-pool"
 
 
-def test_a_pool_from_before_the_first_reading_is_not_why_it_fills() -> None:
+def test_a_pool_from_before_the_first_reading_is_not_the_cause_of_growth() -> None:
     server = Serving(RULES)
     server.rows = server.pool(120, backend_start=server.ago(5), application="shop-web-pool")
     server.ticks(2)
@@ -137,7 +137,7 @@ def test_a_pool_from_before_the_first_reading_is_not_why_it_fills() -> None:
     assert server.only_one("connections-filling").text.endswith(" of them opened by api in the last 57s")
 
 
-def test_a_growth_of_many_hands_is_told_by_their_user_or_by_who_holds_most() -> None:
+def test_growth_of_many_clients_is_reported_by_their_user_or_by_the_largest_holder() -> None:
     server = serving(120)
     for second in range(60):
         made: dict[str, Any] = {"application": f"job-{second}", "user": "batch", "backend_start": server.ago(0.5)}
@@ -146,7 +146,7 @@ def test_a_growth_of_many_hands_is_told_by_their_user_or_by_who_holds_most() -> 
     assert "of them opened by user batch in the last 57s" in server.only_one("connections-filling").text
 
 
-def test_a_growth_that_fills_the_server_within_the_minute_is_critical_below_nine_tenths() -> None:
+def test_growth_that_fills_the_server_within_the_minute_is_critical_below_nine_tenths() -> None:
     server = serving(120)
     grow(server, 1.3, 68)
     row = server.only_one("connections-filling")
@@ -154,13 +154,13 @@ def test_a_growth_that_fills_the_server_within_the_minute_is_critical_below_nine
     assert row.evidence["used_pct"] < 90
 
 
-def test_growth_on_a_server_that_is_mostly_empty_tells_no_date() -> None:
+def test_growth_on_a_mostly_empty_server_has_no_fill_time() -> None:
     server = serving(20)
     grow(server, 0.6, 90)
     assert server.raised == []
 
 
-def test_a_pool_that_grew_once_and_stays_tells_no_date() -> None:
+def test_a_pool_that_grew_once_and_stays_has_no_fill_time() -> None:
     server = serving(120)
     server.rows = [*server.rows, *server.pool(25, 5000, backend_start=server.ago(1), application="api")]
     server.ticks(120)
@@ -174,7 +174,7 @@ def test_a_pool_that_fills_half_the_server_within_half_a_minute_is_never_critica
     assert "critical" not in {change.finding.severity for change in server.changes}
 
 
-def test_two_steps_are_no_growth_with_a_date() -> None:
+def test_two_steps_are_not_growth_with_a_fill_time() -> None:
     server = serving(13)
     server.ticks(20)
     for used in (109, 193):
@@ -184,7 +184,7 @@ def test_two_steps_are_no_growth_with_a_date() -> None:
     assert server.raised == []
 
 
-def test_a_growth_that_stopped_tells_no_date_any_more() -> None:
+def test_growth_that_stopped_no_longer_has_a_fill_time() -> None:
     server = serving(120)
     grow(server, 0.5, 60)
     server.only_one("connections-filling")
@@ -203,7 +203,7 @@ def titles(count: int) -> host.ProcessTitles:
     return of(host.ProcessTitles, postmaster=900, rows=rows, update_process_title=True)
 
 
-def test_blind_the_house_is_full_by_process_titles_and_says_by_which_user() -> None:
+def test_in_blind_mode_a_full_server_is_detected_by_process_titles_with_its_user() -> None:
     server = Serving(RULES)
     server.tick()
     for _ in range(4):
@@ -225,7 +225,7 @@ GERMAN = "Verbindung zum Server fehlgeschlagen: FATAL:  53300: {}\nLOCATION:  {}
         GERMAN.format("die verbleibenden Verbindungen sind reserviert", "InitPostgres", "postinit.c:836"),
     ],
 )
-def test_blind_because_nobody_is_let_in_is_critical_in_any_language_whatever_the_titles_say(raw: str) -> None:
+def test_blind_mode_without_any_admission_is_critical_in_any_language_whatever_the_titles(raw: str) -> None:
     server = Serving(RULES)
     server.tick()
     for _ in range(3):
@@ -237,7 +237,7 @@ def test_blind_because_nobody_is_let_in_is_critical_in_any_language_whatever_the
 
 
 @pytest.mark.parametrize("function", ["InitializeSessionUserId", "CheckMyDatabase"])
-def test_blind_because_our_own_role_or_database_is_full_says_nothing_of_the_server(function: str) -> None:
+def test_blind_mode_because_of_our_role_or_database_limit_says_nothing_of_the_server(function: str) -> None:
     server = Serving(RULES)
     server.tick()
     for _ in range(5):
@@ -245,7 +245,7 @@ def test_blind_because_our_own_role_or_database_is_full_says_nothing_of_the_serv
     assert server.only_one("connections-filling").severity == "warning"
 
 
-def test_going_blind_is_no_storm() -> None:
+def test_entering_blind_mode_is_not_a_storm() -> None:
     server = serving(100)
     for _ in range(4):
         server.only(**{"host.titles": titles(190)})
@@ -259,14 +259,14 @@ def roles(limit: int, *, superuser: bool = False) -> list[postgres.Role]:
     return [postgres.Role("app", limit, superuser)]
 
 
-def test_a_role_near_its_connection_limit_is_told_by_name() -> None:
+def test_a_role_near_its_connection_limit_is_reported_by_name() -> None:
     server = serving(55, roles=roles(60))
     server.ticks(3)
     row = server.only_one("connection-limit:role app")
     assert row.text == "Connections of role app are near its CONNECTION LIMIT (55 of 60)"
 
 
-def test_a_database_at_its_connection_limit_says_what_that_means() -> None:
+def test_a_database_at_its_connection_limit_shows_the_consequence() -> None:
     database = of(postgres.Database, oid=5, name="appdb", connection_limit=55)
     server = serving(55, databases=[database])
     server.ticks(3)
@@ -275,14 +275,14 @@ def test_a_database_at_its_connection_limit_says_what_that_means() -> None:
     assert row.severity == "warning"
 
 
-def test_limits_that_bind_nobody_are_not_told() -> None:
+def test_limits_without_effect_are_not_reported() -> None:
     assert serving(55, roles=roles(-1)).ticks(4) == []
     assert serving(55, roles=roles(0)).ticks(4) == []
     assert serving(55, roles=roles(55, superuser=True)).ticks(4) == []
     assert serving(2, roles=roles(2)).ticks(4) == [], "a limit that small is meant to be reached"
 
 
-def test_walsenders_have_a_limit_of_their_own() -> None:
+def test_walsenders_have_their_own_limit() -> None:
     server = serving(20, with_settings={"max_wal_senders": "10"})
     server.rows += server.pool(10, 7000, backend_type="walsender", user="replicator", database=None)
     server.ticks(4)

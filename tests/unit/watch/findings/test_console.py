@@ -33,7 +33,7 @@ BLIND: dict[str, tuple[Status, str | None]] = {
 }
 
 
-def test_without_a_slot_it_says_what_it_still_sees() -> None:
+def test_without_a_slot_it_states_what_it_still_sees() -> None:
     titles = host.ProcessTitles(1, [of(host.ProcessTitle, pid=5, kind="client backend")], 0)
     (row,) = ticks(3, {"host.titles": titles}, missing=BLIND).open
     assert (row.id, row.severity) == ("console-blind", "warning")
@@ -44,11 +44,11 @@ def test_without_a_slot_it_says_what_it_still_sees() -> None:
     assert row.text.endswith("nothing is known about the sessions")
 
 
-def test_a_moment_without_a_slot_is_not_told() -> None:
+def test_a_moment_without_a_slot_is_not_reported() -> None:
     assert ticks(2, {}, missing=BLIND).open == []
 
 
-def test_ticks_are_late_by_half_their_interval_and_in_a_row() -> None:
+def test_ticks_are_late_by_half_their_interval_several_times_in_a_row() -> None:
     telling = ticks(2, own())
     ticks(4, own(late_us=600_000), telling)
     ticks(1, own(late_us=400_000), telling)
@@ -58,7 +58,7 @@ def test_ticks_are_late_by_half_their_interval_and_in_a_row() -> None:
     assert (row.rule, row.evidence["late_ticks"], row.evidence["interval_s"]) == ("console-late", 5, 1.0)
 
 
-def test_a_query_without_an_answer_is_told_after_two_of_its_turns_and_half_a_minute() -> None:
+def test_an_unanswered_query_is_reported_after_two_of_its_periods_and_half_a_minute() -> None:
     late: dict[str, tuple[Status, str | None]] = {"pg.sizes": ("timeout", "canceled after 2 s")}
     telling = ticks(1, {"pg.activity": sessions(), **own()}, missing=late)
     ticks(299, {"pg.activity": sessions(), **own()}, telling)
@@ -74,7 +74,7 @@ def test_a_silent_server_is_not_a_late_console() -> None:
     assert ticks(90, own(), missing=silent).changes == []
 
 
-def test_a_lane_is_stuck_after_three_seconds_and_named() -> None:
+def test_a_stuck_lane_is_named_after_three_seconds() -> None:
     telling = ticks(3, own(lanes=["statvfs /mnt/\x1bnfs"], stuck_lanes=1))
     assert telling.open == []
     (row,) = ticks(1, own(lanes=["statvfs /mnt/\x1bnfs"], stuck_lanes=1), telling).open
@@ -84,11 +84,11 @@ def test_a_lane_is_stuck_after_three_seconds_and_named() -> None:
     assert telling.open == []
 
 
-def test_the_lane_of_the_server_is_told_as_the_servers_silence() -> None:
+def test_a_stuck_server_lane_is_left_to_the_rule_for_silent_servers() -> None:
     assert ticks(9, own(lanes=["postgres"], stuck_lanes=1)).changes == []
 
 
-def test_a_recording_that_failed_is_told_at_once_and_one_that_lags_after_ten_seconds() -> None:
+def test_a_failed_recording_is_reported_at_once_and_a_lagging_one_after_ten_seconds() -> None:
     failed = own(recording="failed", recording_note="not recording: no space left")
     (row,) = ticks(1, failed).open
     assert (row.id, row.text) == ("recording-lags", "Nothing is recorded: no space left")
@@ -99,7 +99,7 @@ def test_a_recording_that_failed_is_told_at_once_and_one_that_lags_after_ten_sec
     assert row.text == "The recording is 17s behind"
 
 
-def test_samples_that_were_left_out_are_told_for_five_minutes() -> None:
+def test_dropped_samples_are_reported_for_five_minutes() -> None:
     telling = ticks(1, own(dropped=3))
     assert telling.open == [], "what was lost before is no news"
     (row,) = ticks(1, own(dropped=5), telling).open
@@ -108,5 +108,5 @@ def test_samples_that_were_left_out_are_told_for_five_minutes() -> None:
     assert telling.open == []
 
 
-def test_an_agent_that_does_not_record_on_purpose_is_not_told() -> None:
+def test_an_agent_that_intentionally_does_not_record_is_not_reported() -> None:
     assert ticks(30, own(recording="off")).changes == []

@@ -13,7 +13,7 @@ ROW = FindingNow(
 )  # fmt: skip
 
 
-def test_a_raised_finding_is_told_with_its_sentence_severity_and_evidence() -> None:
+def test_a_raised_finding_is_reported_with_its_sentence_severity_and_evidence() -> None:
     event = change_event(FindingChange("raised", ROW), 61_000_000, 5)
     assert (event.kind, event.severity) == ("finding.raised", "warning")
     assert event.text == "finding raised, warning: slot old retains 12 GB"
@@ -23,17 +23,17 @@ def test_a_raised_finding_is_told_with_its_sentence_severity_and_evidence() -> N
     assert event.details["since_us"] == 1_000_000
 
 
-def test_a_cleared_finding_says_how_long_it_lasted_and_calls_nobody() -> None:
+def test_a_cleared_finding_shows_its_duration_and_is_not_urgent() -> None:
     event = change_event(FindingChange("cleared", ROW), 91_000_000, 5)
     assert event.severity == "info"
     assert event.text == "finding cleared after 1m30s: slot-retention:old"
 
 
-def test_a_clock_set_back_leaves_no_duration_to_tell() -> None:
+def test_a_clock_set_back_leaves_no_duration_to_report() -> None:
     assert change_event(FindingChange("cleared", ROW), 0, 5).text == "finding cleared: slot-retention:old"
 
 
-def test_a_silenced_finding_is_remembered_and_calls_nobody() -> None:
+def test_a_silenced_finding_is_remembered_and_is_not_urgent() -> None:
     silenced = structs.replace(ROW, state="silenced", who="ann", until_us=121_000_000)
     assert change_event(FindingChange("raised", silenced), 61_000_000, 5).severity == "info"
     said = change_event(FindingChange("silenced", silenced), 61_000_000, 5)
@@ -41,13 +41,13 @@ def test_a_silenced_finding_is_remembered_and_calls_nobody() -> None:
     assert said.who == "ann"
 
 
-def test_an_acknowledgement_is_told_with_who_and_why() -> None:
+def test_an_acknowledgement_is_reported_with_operator_and_reason() -> None:
     known = structs.replace(ROW, state="acknowledged", who="ann", note="replica is being rebuilt")
     event = change_event(FindingChange("acknowledged", known), 61_000_000, 5)
     assert event.text == "finding acknowledged by ann: slot-retention:old: replica is being rebuilt"
 
 
-def test_a_joined_finding_says_into_which() -> None:
+def test_a_grouped_finding_names_its_group() -> None:
     into = structs.replace(ROW, id="disk-filling:/pg")
     assert (
         change_event(FindingChange("joined", ROW, into), 0, 0).text

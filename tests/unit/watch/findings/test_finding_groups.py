@@ -36,7 +36,7 @@ def join(tracks: list[TrackedSignal], links: tuple[CausalLink, ...]) -> list[Fin
     return joined_by(tracks, find_causes(tracks, links), links)
 
 
-def test_parts_that_come_and_go_are_told_once() -> None:
+def test_recurring_parts_are_reported_once() -> None:
     full, stalled = Told("connections-filling", clear_after_s=2), Told("io-stalled")
     bench = Bench(full, stalled)
     stalled.sees = [warning("I/O is stalled")]
@@ -50,7 +50,7 @@ def test_parts_that_come_and_go_are_told_once() -> None:
     assert kinds(told) == [("changed", "io-stalled")]
 
 
-def test_what_was_joined_stays_joined_while_both_last() -> None:
+def test_grouped_findings_stay_grouped_while_both_last() -> None:
     mine, idle = warning("queue", evidence={"root_pid": 7}), warning("idle", evidence={"pid": 7})
     before = find_causes(_tracks(queue=mine, idle=idle), LINKS)
     later = _tracks(queue=warning("queue"), idle=idle)
@@ -59,13 +59,13 @@ def test_what_was_joined_stays_joined_while_both_last() -> None:
     assert [cause.key for cause in find_causes(later, LINKS, held).values()] == [("idle", "")]
 
 
-def test_what_was_joined_stays_with_its_root_when_what_lay_between_is_over() -> None:
+def test_a_grouped_finding_stays_with_its_root_when_the_link_between_them_ends() -> None:
     held = cause_paths(find_causes(_tracks(full=critical(), stalled=warning(), reclaim=warning()), LINKS[:2]))
     causes = find_causes(_tracks(full=critical(), reclaim=warning()), LINKS[:2], held)
     assert {effect: cause.key for effect, cause in causes.items()} == {("full", ""): ("reclaim", "")}
 
 
-def test_what_only_waits_to_be_cleared_is_not_raised_anew_when_its_cause_has_gone() -> None:
+def test_a_part_that_only_waits_to_clear_is_not_raised_again_when_its_cause_has_gone() -> None:
     full = Told("connections-filling", clear_after_s=30)
     stalled = Told("io-stalled", clear_after_s=3)
     bench = Bench(full, stalled)
@@ -96,24 +96,24 @@ def test_effect_and_cause_are_one_finding_named_after_the_root() -> None:
     assert text == "Connections fill (244 of 247) because queries wait for I/O, while the page cache fell 4 GB"
 
 
-def test_what_nothing_links_stands_alone() -> None:
+def test_an_unlinked_finding_stays_separate() -> None:
     joined = join(_tracks(full=warning("full"), other=warning("other")), LINKS)
     assert sorted(one.root.rule.name for one in joined) == ["full", "other"]
 
 
-def test_links_that_lead_in_a_circle_are_followed_once() -> None:
+def test_circular_links_are_followed_once() -> None:
     joined = join(_tracks(full=warning(), stalled=warning(), reclaim=warning()), LINKS)
     assert [one.root.rule.name for one in joined] == ["reclaim"]
 
 
-def test_a_link_with_a_condition_joins_only_what_it_fits() -> None:
+def test_a_conditional_link_groups_only_what_it_applies_to() -> None:
     mine = warning("queue", evidence={"root_pid": 7})
     assert len(join(_tracks(queue=mine, idle=warning("idle", evidence={"pid": 7})), LINKS)) == 1
     assert len(join(_tracks(queue=mine, idle=warning("idle", evidence={"pid": 8})), LINKS)) == 2
     assert len(join(_tracks(queue=warning("queue"), idle=warning("idle")), LINKS)) == 2, "unknown is not equal"
 
 
-def test_a_second_effect_of_the_same_cause_stands_at_the_end_of_the_sentence() -> None:
+def test_a_second_effect_of_the_same_cause_is_at_the_end_of_the_sentence() -> None:
     links = (CausalLink("full", "stalled"), CausalLink("slow", "stalled"))
     full, stalled, slow = critical("full"), warning("stalled"), warning("slow")
     [joined] = join(_tracks(stalled=stalled, full=full, slow=slow), links)
@@ -126,7 +126,7 @@ def test_every_signal_is_in_exactly_one_finding() -> None:
     assert sorted(track.id for one in joined for track in one.tracks) == sorted(track.id for track in tracks)
 
 
-def test_a_finding_whose_cause_is_found_later_is_joined_to_it_and_not_cleared() -> None:
+def test_a_finding_whose_cause_is_found_later_is_grouped_with_it_and_not_cleared() -> None:
     full, stalled = Told("connections-filling"), Told("io-stalled")
     bench = Bench(full, stalled)
     full.sees = [critical("Connections fill")]
@@ -139,7 +139,7 @@ def test_a_finding_whose_cause_is_found_later_is_joined_to_it_and_not_cleared() 
     assert row.text == "Connections fill because I/O is stalled"
 
 
-def test_a_joined_finding_is_since_its_first_part() -> None:
+def test_a_finding_group_starts_with_its_first_part() -> None:
     full, stalled = Told("connections-filling"), Told("io-stalled")
     bench = Bench(full, stalled)
     full.sees = [critical()]
@@ -151,7 +151,7 @@ def test_a_joined_finding_is_since_its_first_part() -> None:
     assert bench.judge.conclusions.rows[0].since_us == began
 
 
-def test_the_evidence_of_every_part_is_in_the_joined_finding() -> None:
+def test_the_evidence_of_every_part_is_in_the_finding_group() -> None:
     full, stalled = Told("connections-filling"), Told("io-stalled")
     bench = Bench(full, stalled)
     full.sees = [critical(evidence={"used": 244}, series=("connections.used",))]

@@ -18,7 +18,7 @@ def left_open(server: Serving, idle_s: float, **fields: Any) -> None:
     server.rows += server.pool(1, 77, "idle in transaction", **made)
 
 
-def test_a_transaction_left_open_is_told_after_a_minute_and_a_warning_after_five() -> None:
+def test_an_idle_transaction_is_reported_after_a_minute_and_a_warning_after_five() -> None:
     server = serving(20)
     left_open(server, 50)
     assert server.ticks(5) == []
@@ -33,7 +33,7 @@ def test_a_transaction_left_open_is_told_after_a_minute_and_a_warning_after_five
     assert server.only_one("idle-in-transaction").severity == "warning", "it holds nobody up"
 
 
-def test_a_transaction_left_open_that_only_read_is_told_late() -> None:
+def test_an_idle_transaction_that_only_read_is_reported_late() -> None:
     server = serving(20)
     left_open(server, 300, backend_xid=None)
     assert server.ticks(5) == []
@@ -41,7 +41,7 @@ def test_a_transaction_left_open_that_only_read_is_told_late() -> None:
     assert server.only_one("idle-in-transaction").severity == "info"
 
 
-def test_a_transaction_left_open_is_since_it_began() -> None:
+def test_an_idle_transaction_counts_from_its_start() -> None:
     server = serving(20)
     began = server.ago(120)
     left_open(server, 90, xact_start=began)
@@ -49,7 +49,7 @@ def test_a_transaction_left_open_is_since_it_began() -> None:
     assert abs(server.only_one("idle-in-transaction").since_us - began) < 1_000_000
 
 
-def test_a_transaction_that_keeps_vacuum_from_freezing_is_critical() -> None:
+def test_a_transaction_that_prevents_freezing_is_critical() -> None:
     server = serving(20)
     left_open(server, 90, backend_xmin=1000)
     xids = of(postgres.Xids, now_us=server.now_us, next_xid=200_001_000)
@@ -58,7 +58,7 @@ def test_a_transaction_that_keeps_vacuum_from_freezing_is_critical() -> None:
     assert server.only_one("idle-in-transaction").severity == "critical"
 
 
-def test_many_transactions_left_open_are_one_finding() -> None:
+def test_many_idle_transactions_are_one_finding() -> None:
     server = serving(20)
     made = {"xact_start": server.ago(100), "backend_xid": 900, "state_change": server.ago(100)}
     server.rows += server.pool(50, 3000, "idle in transaction", **made)
@@ -66,7 +66,7 @@ def test_many_transactions_left_open_are_one_finding() -> None:
     assert server.only_one("idle-in-transaction").text.endswith("; 49 more like it")
 
 
-def test_what_a_client_calls_itself_cannot_drive_a_terminal() -> None:
+def test_an_application_name_does_not_control_the_terminal() -> None:
     server = serving(20)
     left_open(server, 90, application="evil\x1b[2J", query="select '\x1b]0;x\x07'")
     server.tick()

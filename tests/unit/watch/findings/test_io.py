@@ -26,7 +26,7 @@ def stalled(hosting: Hosting, seconds: int, *, sessions: int, pct: float = 100.0
         hosting.seconds(1, stalled_pct=pct, vda={"io_ms": 1000, "weighted_ms": 9000})
 
 
-def test_a_share_of_the_last_ten_seconds_is_told_with_who_waits_and_where() -> None:
+def test_a_stalled_share_of_the_last_ten_seconds_is_reported_with_waiters_and_location() -> None:
     hosting = calm()
     stalled(hosting, 5, sessions=3, pct=80)
     found = hosting.one("io-stalled")
@@ -37,13 +37,13 @@ def test_a_share_of_the_last_ten_seconds_is_told_with_who_waits_and_where() -> N
     assert found.evidence["waiting_sessions"] == 3
 
 
-def test_most_of_ten_seconds_lost_to_many_sessions_is_critical() -> None:
+def test_most_of_ten_seconds_lost_by_many_sessions_is_critical() -> None:
     hosting = calm()
     stalled(hosting, 10, sessions=30, pct=70)
     assert hosting.one("io-stalled").severity == "critical"
 
 
-def test_a_share_about_the_critical_one_does_not_change_its_severity_to_and_fro() -> None:
+def test_a_share_around_the_critical_threshold_does_not_flap() -> None:
     hosting = calm()
     for pct in (70, 50, 70, 50):
         stalled(hosting, 10, sessions=30, pct=pct)
@@ -59,14 +59,14 @@ def test_a_total_stall_is_raised_within_five_seconds() -> None:
         stalled(hosting, 1, sessions=10)
 
 
-def test_it_clears_when_io_moves_again() -> None:
+def test_it_clears_when_io_continues() -> None:
     hosting = calm()
     stalled(hosting, 10, sessions=10)
     hosting.rows = []
     assert hosting.seconds(30, vda=WORK) == []
 
 
-def test_half_stalled_on_the_way_out_keeps_the_finding_and_does_not_flap() -> None:
+def test_a_half_stall_during_recovery_keeps_the_finding_without_flapping() -> None:
     hosting = calm()
     stalled(hosting, 10, sessions=10)
     stalled(hosting, 30, sessions=10, pct=25)
@@ -74,7 +74,7 @@ def test_half_stalled_on_the_way_out_keeps_the_finding_and_does_not_flap() -> No
     assert hosting.raised == ["io-stalled"]
 
 
-def test_a_hiccup_of_the_disk_is_no_stall() -> None:
+def test_a_short_disk_pause_is_not_a_stall() -> None:
     """For one second nothing comes back and everybody waits; before and after others keep the disk busy."""
     hosting = calm()
     hosting.seconds(6, stalled_pct=70, vda=WORK)
@@ -85,7 +85,7 @@ def test_a_hiccup_of_the_disk_is_no_stall() -> None:
 
 
 @pytest.mark.parametrize("sessions", [0, 1])
-def test_a_disk_that_nobody_of_the_server_waits_for_is_no_finding(sessions: int) -> None:
+def test_a_disk_the_server_does_not_wait_for_is_not_a_finding(sessions: int) -> None:
     """A compile, or a dd on the disk beside: everybody who works waits, and none of the server's sessions does."""
     hosting = calm()
     hosting.seconds(60, stalled_pct=95, vdb={"writes": 100, "write_ms": 90_000, "io_ms": 1000, "weighted_ms": 90_000})
@@ -94,7 +94,7 @@ def test_a_disk_that_nobody_of_the_server_waits_for_is_no_finding(sessions: int)
     assert hosting.raised == []
 
 
-def test_short_statements_of_a_busy_server_are_no_stall() -> None:
+def test_short_statements_of_a_busy_server_are_not_a_stall() -> None:
     """A disk that takes a thousand commits a second has everybody in WALSync all the time."""
     hosting = calm()
     for _ in range(30):
@@ -111,7 +111,7 @@ def test_short_statements_of_a_busy_server_are_no_stall() -> None:
         {"backend_type": "parallel worker"}, {"backend_type": "autovacuum worker"},
     ],
 )  # fmt: skip
-def test_work_that_is_limited_by_the_disk_is_no_stall(fields: dict[str, str]) -> None:
+def test_work_limited_by_the_disk_is_not_a_stall(fields: dict[str, str]) -> None:
     hosting = calm()
     for _ in range(30):
         hosting.sessions_wait(8, for_s=600, **fields)
@@ -123,7 +123,7 @@ def test_work_that_is_limited_by_the_disk_is_no_stall(fields: dict[str, str]) ->
     ("event", "kind"),
     [("WALWrite", "LWLock"), ("WALWriteLock", "LWLock"), ("BufferIO", "IPC"), ("buffer_io", "LWLock")],
 )
-def test_who_waits_for_somebody_elses_io_waits_for_io(event: str, kind: str) -> None:
+def test_waiting_for_the_io_of_another_session_is_waiting_for_io(event: str, kind: str) -> None:
     hosting = calm()
     for _ in range(5):
         hosting.sessions_wait(6, event=event, wait_event_type=kind)
@@ -131,7 +131,7 @@ def test_who_waits_for_somebody_elses_io_waits_for_io(event: str, kind: str) -> 
     assert hosting.ids == ["io-stalled"]
 
 
-def test_processes_that_hang_on_a_device_that_writes_nothing_are_a_stop() -> None:
+def test_processes_hanging_on_a_device_that_writes_nothing_are_a_stop() -> None:
     """A frozen file system: no pressure, no device busy, state D."""
     hosting = calm()
     begun = hosting.at_s
@@ -146,14 +146,14 @@ def test_processes_that_hang_on_a_device_that_writes_nothing_are_a_stop() -> Non
     assert found.text.endswith("; on vda (data, WAL)")
 
 
-def test_processes_that_hang_in_short_turns_get_on() -> None:
+def test_processes_that_wait_in_short_turns_make_progress() -> None:
     hosting = calm()
     hosting.working = {1000: 0, 1001: 0, 1002: 0}
     hosting.seconds(20, vda=WORK)
     assert hosting.raised == []
 
 
-def test_a_checkpoint_that_waits_for_the_disk_is_no_stop() -> None:
+def test_a_checkpoint_that_waits_for_the_disk_is_not_a_stop() -> None:
     hosting = calm()
     hosting.hanging = [500, 501]
     hosting.rows = [
@@ -164,7 +164,7 @@ def test_a_checkpoint_that_waits_for_the_disk_is_no_stop() -> None:
     assert hosting.raised == []
 
 
-def test_one_process_that_syncs_a_file_is_no_stop() -> None:
+def test_one_process_that_syncs_a_file_is_not_a_stop() -> None:
     hosting = calm()
     hosting.hanging = [501]
     hosting.seconds(20, vda=WORK)
@@ -184,20 +184,20 @@ def test_a_device_with_requests_and_no_completions_is_a_stop() -> None:
     assert "vda (data, WAL) has 12 requests in flight and completed none for " in found.text
 
 
-def test_a_device_that_holds_nothing_of_the_server_may_hang() -> None:
+def test_a_device_without_server_files_may_hang() -> None:
     hosting = calm()
     hosting.moves("vdb", in_flight=12)
     hosting.ticks(20)
     assert hosting.raised == []
 
 
-def test_an_idle_device_with_nothing_in_flight_is_no_stop() -> None:
+def test_an_idle_device_with_nothing_in_flight_is_not_a_stop() -> None:
     hosting = calm()
     hosting.ticks(30)
     assert hosting.raised == []
 
 
-def test_blocked_tasks_and_iowait_tell_it_on_a_kernel_without_psi() -> None:
+def test_blocked_tasks_and_iowait_indicate_it_on_a_kernel_without_psi() -> None:
     hosting = Hosting(io.RULES)
     hosting.io_stalled_us = None
     hosting.ticks(10)
@@ -212,7 +212,7 @@ def test_blocked_tasks_and_iowait_tell_it_on_a_kernel_without_psi() -> None:
     assert "14 tasks blocked for " in found.text
 
 
-def test_blocked_tasks_without_iowait_do_not() -> None:
+def test_blocked_tasks_without_iowait_do_not_indicate_it() -> None:
     hosting = Hosting(io.RULES)
     hosting.io_stalled_us = None
     hosting.blocked = 14
@@ -223,7 +223,7 @@ def test_blocked_tasks_without_iowait_do_not() -> None:
     assert hosting.raised == []
 
 
-def test_a_gap_and_a_first_tick_tell_nothing() -> None:
+def test_a_gap_and_a_first_tick_raise_nothing() -> None:
     hosting = Hosting(io.RULES)
     hosting.io_stalled_us = 10**12
     hosting.hanging = [1, 2, 3]
@@ -237,7 +237,7 @@ def test_a_gap_and_a_first_tick_tell_nothing() -> None:
     assert hosting.tick() == []
 
 
-def test_figures_may_be_configured() -> None:
+def test_thresholds_can_be_configured() -> None:
     hosting = Hosting(io.RULES, Limits(io=IoLimits(waiting_sessions=50, critical_sessions=50)))
     hosting.ticks(10)
     stalled(hosting, 10, sessions=30)
@@ -251,7 +251,7 @@ FULL = {"reads": 500, "read_ms": 1500, "writes": 100, "write_ms": 300, "io_ms": 
 QUEUED = {"reads": 500, "read_ms": 9000, "writes": 100, "write_ms": 1800, "io_ms": 1000, "weighted_ms": 12_000}
 
 
-def test_a_device_that_is_busy_and_queues_more_than_usual_is_at_its_limit() -> None:
+def test_a_busy_device_with_a_longer_queue_than_typical_is_at_its_limit() -> None:
     hosting = calm(300)
     hosting.seconds(18, vda=QUEUED)
     assert [name for name in hosting.ids if name.startswith("device-saturated")] == []
@@ -268,7 +268,7 @@ def test_a_device_that_is_always_fully_busy_is_not_at_its_limit() -> None:
     assert hosting.seconds(400, vda=FULL) == []
 
 
-def test_what_is_usual_is_not_known_in_the_first_minutes() -> None:
+def test_the_typical_value_is_unknown_in_the_first_minutes() -> None:
     hosting = calm(100)
     assert hosting.seconds(60, vda=QUEUED) == []
 
@@ -278,7 +278,7 @@ def test_the_other_disk_may_be_at_its_limit() -> None:
     assert hosting.seconds(60, vda=WORK, vdb=QUEUED) == []
 
 
-def test_a_device_that_takes_many_times_as_long_as_usual_is_slow() -> None:
+def test_a_device_that_takes_many_times_its_typical_time_is_slow() -> None:
     hosting = calm(300)
     slow = {"reads": 200, "read_ms": 200 * 26, "io_ms": 800, "weighted_ms": 5000}
     for _ in range(45):
@@ -290,7 +290,7 @@ def test_a_device_that_takes_many_times_as_long_as_usual_is_slow() -> None:
     assert "(0.8 ms)" in found.text
 
 
-def test_a_burst_of_slow_requests_is_no_finding() -> None:
+def test_a_burst_of_slow_requests_is_not_a_finding() -> None:
     hosting = calm(300)
     for _ in range(20):
         hosting.sessions_wait(3, for_s=0.1)
@@ -299,13 +299,13 @@ def test_a_burst_of_slow_requests_is_no_finding() -> None:
     assert hosting.raised == []
 
 
-def test_slow_requests_nobody_waits_for_are_a_write_back() -> None:
+def test_slow_requests_without_waiters_are_a_write_back() -> None:
     hosting = calm(300)
     hosting.seconds(60, vda={"writes": 900, "write_ms": 900 * 80, "io_ms": 900, "weighted_ms": 72_000})
     assert hosting.raised == []
 
 
-def test_trouble_of_the_last_minute_is_not_taken_for_usual() -> None:
+def test_a_problem_of_the_last_minute_is_not_part_of_the_typical_value() -> None:
     hosting = calm(300)
     for _ in range(70):
         hosting.sessions_wait(3, for_s=0.1)
@@ -313,7 +313,7 @@ def test_trouble_of_the_last_minute_is_not_taken_for_usual() -> None:
     assert "io-slow:vda" in hosting.ids
 
 
-def test_a_device_that_comes_back_with_new_counters_raises_nothing() -> None:
+def test_a_device_that_returns_with_new_counters_raises_nothing() -> None:
     hosting = calm()
     hosting.disks["vda"] = {}
     assert hosting.seconds(5, vda=WORK) == []

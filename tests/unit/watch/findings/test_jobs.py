@@ -87,7 +87,7 @@ class Night:
         return self.judge.evaluate(self.picture, ChartHistory(), {})
 
 
-def test_a_dump_beyond_its_usual_duration_is_late_and_says_who_waits_behind_it() -> None:
+def test_a_dump_beyond_its_typical_duration_is_late_and_names_its_waiting_sessions() -> None:
     waiters = [
         postgres.LockWaiter(pid, [8001], "relation", "AccessExclusiveLock", "public.orders", None) for pid in (1, 2, 3)
     ]
@@ -102,7 +102,7 @@ def test_a_dump_beyond_its_usual_duration_is_late_and_says_who_waits_behind_it()
     assert found.advice is not None and "its own client (Client:ClientWrite)" in found.advice
 
 
-def test_a_late_dump_and_who_waits_for_it_are_one_finding() -> None:
+def test_a_late_dump_and_its_waiters_are_one_finding() -> None:
     night = Night(rules=REGISTERED)
     waiter = activity(1, "active", wait_event_type="Lock", wait_event="relation", query="alter table orders add x int")
     blocked = postgres.LockWaiter(1, [8001], "relation", "AccessExclusiveLock", "public.orders", NOW_US - 60_000_000)
@@ -134,18 +134,18 @@ def test_a_dump_becomes_late_between_two_readings_of_the_jobs() -> None:
         pytest.param(structs.replace(NIGHT, usual_s=5.0), runs_for(500.0), id="a short one, a few minutes over"),
     ],
 )
-def test_a_dump_is_not_called_late(past: JobStatistics, running: RunningJob) -> None:
+def test_a_dump_is_not_reported_as_late(past: JobStatistics, running: RunningJob) -> None:
     assert Night().look(1, [past], [running], [DUMP]) == []
 
 
-def test_of_a_server_that_is_lost_nobody_knows_whether_its_dump_still_runs() -> None:
+def test_for_a_lost_server_it_is_unknown_whether_its_dump_still_runs() -> None:
     night = Night()
     assert night.look(1, [NIGHT], [runs_for(3700.0)], [DUMP]) == []
     for second in range(2, 3000, 2):
         assert night.look(second, connected=False) == []
 
 
-def test_a_dump_that_did_not_come_is_missed_with_when_the_last_one_finished() -> None:
+def test_an_absent_dump_is_missed_with_the_time_the_last_one_finished() -> None:
     (found,) = Night().look(1, [structs.replace(NIGHT, last_ended_us=ago(36.5))])
     assert found.id == "dump-missing:pg_dump/appdb/backup"
     assert found.text.startswith(
@@ -154,7 +154,7 @@ def test_a_dump_that_did_not_come_is_missed_with_when_the_last_one_finished() ->
     assert found.evidence["last_ended_age_s"] == pytest.approx(36.5 * HOUR_S, abs=2)
 
 
-def test_of_one_that_may_have_come_unseen_only_the_time_watched_is_told() -> None:
+def test_of_a_possibly_unobserved_dump_only_the_watched_time_is_reported() -> None:
     past = structs.replace(NIGHT, last_ended_us=ago(60), watched_since_us=ago(37))
     (found,) = Night().look(1, [past])
     assert found.text.startswith(
@@ -162,7 +162,7 @@ def test_of_one_that_may_have_come_unseen_only_the_time_watched_is_told() -> Non
     )
 
 
-def test_a_missing_dump_clears_when_one_runs_and_stays_so_when_it_finished() -> None:
+def test_a_missing_dump_clears_when_one_runs_and_stays_cleared_when_it_finished() -> None:
     night = Night()
     late = structs.replace(NIGHT, last_ended_us=ago(40))
     assert len(night.look(1, [late])) == 1
@@ -196,7 +196,7 @@ def test_a_dump_is_not_missed(past: JobStatistics) -> None:
     assert Night().look(1, [past]) == []
 
 
-def test_a_dump_that_another_user_takes_now_is_not_missed() -> None:
+def test_a_dump_now_taken_by_another_user_is_not_missed() -> None:
     other = structs.replace(NIGHT, user="backup2", last_ended_us=ago(10), intervals=0, interval_s=None)
     assert Night().look(1, [structs.replace(NIGHT, last_ended_us=ago(40)), other]) == []
 
@@ -205,7 +205,7 @@ def holding(*held: str, path: str = "/srv", source: str = "/dev/vda1") -> host.M
     return mount(path, holds=list(held), source=source)
 
 
-def test_archived_wal_on_the_file_system_of_the_data_is_told_with_what_it_does() -> None:
+def test_archived_wal_on_the_data_file_system_is_reported_with_the_consequence() -> None:
     night = Night()
     night.take(1, part("host.mounts", host.Mounts([holding("archive", "data", "wal")], {}), at_s=1))
     (found,) = night.judge.conclusions.rows
@@ -215,7 +215,7 @@ def test_archived_wal_on_the_file_system_of_the_data_is_told_with_what_it_does()
     assert found.runbook is None
 
 
-def test_a_file_system_mounted_in_two_places_is_one() -> None:
+def test_a_file_system_mounted_twice_is_one() -> None:
     night = Night()
     bound = [holding("data", "wal"), holding("archive", path="/backup")]
     night.take(1, part("host.mounts", host.Mounts(bound, {}), at_s=1))
@@ -223,14 +223,14 @@ def test_a_file_system_mounted_in_two_places_is_one() -> None:
     assert "share one file system (/dev/vda1 on /srv, /backup)" in found.text
 
 
-def test_two_file_systems_in_memory_are_two_whatever_their_source_is_called() -> None:
+def test_two_memory_file_systems_are_two_whatever_their_source_name() -> None:
     night = Night()
     apart = [holding("data", "wal", source="tmpfs"), holding("archive", path="/backup", source="tmpfs")]
     night.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
     assert night.judge.conclusions.rows == []
 
 
-def test_an_archive_on_a_file_system_of_its_own_is_well_placed() -> None:
+def test_an_archive_on_its_own_file_system_is_well_placed() -> None:
     night = Night()
     apart = [holding("data", "wal"), holding("archive", "session", path="/backup", source="/dev/vdb1")]
     night.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))

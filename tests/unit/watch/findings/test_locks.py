@@ -73,7 +73,7 @@ def test_a_queue_behind_ddl_behind_a_dump_is_one_finding_that_names_all_three() 
     assert row.evidence["behind"] == 20
 
 
-def test_a_queue_is_since_its_first_wait() -> None:
+def test_a_queue_starts_with_its_first_wait() -> None:
     server = serving()
     dump(server)
     began = server.ago(40)
@@ -94,7 +94,7 @@ def test_a_short_queue_is_a_warning() -> None:
     assert server.only_one("lock-queue").severity == "warning"
 
 
-def test_ddl_that_waits_a_moment_on_a_busy_server_is_no_finding() -> None:
+def test_ddl_that_waits_briefly_on_a_busy_server_is_not_a_finding() -> None:
     server = serving()
     session(server, HOLDER, query="select count(*) from orders", open_s=1)
     for _ in range(5):
@@ -106,7 +106,7 @@ def test_ddl_that_waits_a_moment_on_a_busy_server_is_no_finding() -> None:
     assert server.raised == []
 
 
-def test_a_queue_clears_soon_after_it_moved_on() -> None:
+def test_a_queue_clears_soon_after_it_ends() -> None:
     server = serving()
     dump(server)
     migration(server, DUMP)
@@ -116,7 +116,7 @@ def test_a_queue_clears_soon_after_it_moved_on() -> None:
     assert server.ticks(7) == []
 
 
-def test_a_queue_that_is_told_stays_while_anybody_is_behind() -> None:
+def test_a_reported_queue_stays_while_any_session_waits() -> None:
     server = serving()
     dump(server)
     migration(server, DUMP)
@@ -127,7 +127,7 @@ def test_a_queue_that_is_told_stays_while_anybody_is_behind() -> None:
     assert server.only_one("lock-queue").evidence["behind"] == 1
 
 
-def test_an_index_that_waits_for_a_writer_holds_up_the_writers_behind_it() -> None:
+def test_an_index_build_that_waits_for_a_writer_blocks_later_writers() -> None:
     server = serving()
     session(server, HOLDER, query="update orders set paid = true")
     blocked(server, MIGRATION, HOLDER, query="create index on orders (paid)", mode="ShareLock")
@@ -136,7 +136,7 @@ def test_an_index_that_waits_for_a_writer_holds_up_the_writers_behind_it() -> No
     assert server.only_one("lock-queue").evidence["waiter_mode"] == "ShareLock"
 
 
-def test_a_queue_stays_told_while_the_locks_cannot_be_read() -> None:
+def test_a_queue_stays_reported_while_the_locks_cannot_be_read() -> None:
     server = serving()
     dump(server)
     migration(server, DUMP)
@@ -147,7 +147,7 @@ def test_a_queue_stays_told_while_the_locks_cannot_be_read() -> None:
     server.only_one("lock-queue")
 
 
-def test_rows_waited_for_are_no_queue_of_ddl() -> None:
+def test_waits_for_rows_are_not_a_ddl_queue() -> None:
     """The wait for a row takes ExclusiveLock on a tuple, which is no lock of DDL."""
     server = serving()
     session(server, HOLDER, query="update orders set paid = true")
@@ -158,7 +158,7 @@ def test_rows_waited_for_are_no_queue_of_ddl() -> None:
     server.only_one("lock-blocker")
 
 
-def test_a_queue_behind_a_transaction_left_open_is_told_by_what_has_to_be_ended() -> None:
+def test_a_queue_behind_an_idle_transaction_is_reported_with_what_must_be_terminated() -> None:
     server = serving()
     session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=200, backend_xid=5)
     migration(server, HOLDER, waited_s=20)
@@ -171,7 +171,7 @@ def test_a_queue_behind_a_transaction_left_open_is_told_by_what_has_to_be_ended(
     assert row.runbook == "idle-in-transaction"
 
 
-def test_a_queue_behind_a_queue_is_told_by_the_one_in_front() -> None:
+def test_a_queue_behind_a_queue_is_reported_with_the_first_one() -> None:
     server = serving()
     dump(server)
     migration(server, DUMP)
@@ -182,7 +182,7 @@ def test_a_queue_behind_a_queue_is_told_by_the_one_in_front() -> None:
     assert (row.evidence["waiter_pid"], row.evidence["behind"]) == (MIGRATION, 7)
 
 
-def test_a_server_without_the_time_of_a_wait_tells_it_from_when_it_was_seen() -> None:
+def test_without_a_wait_start_from_the_server_the_first_observation_is_used() -> None:
     """13 has no pg_locks.waitstart."""
     server = serving()
     dump(server)
@@ -198,7 +198,7 @@ def test_a_server_without_the_time_of_a_wait_tells_it_from_when_it_was_seen() ->
 # -- blockers
 
 
-def test_a_session_that_holds_up_one_other_is_told_after_ten_seconds() -> None:
+def test_a_session_that_blocks_one_other_is_reported_after_ten_seconds() -> None:
     server = serving()
     session(server, HOLDER, application="batch", query="update orders set paid = true", open_s=5)
     blocked(server, 1000, HOLDER, waited_s=5, query="update orders set paid = false", locktype="transactionid")
@@ -212,7 +212,7 @@ def test_a_session_that_holds_up_one_other_is_told_after_ten_seconds() -> None:
     )
 
 
-def test_a_session_that_holds_up_many_for_long_is_critical() -> None:
+def test_a_session_that_blocks_many_for_long_is_critical() -> None:
     server = serving()
     session(server, HOLDER, query="update orders set paid = true", open_s=40)
     behind(server, 22, HOLDER, waited_s=35)
@@ -220,7 +220,7 @@ def test_a_session_that_holds_up_many_for_long_is_critical() -> None:
     assert server.only_one("lock-blocker").severity == "critical"
 
 
-def test_hot_rows_that_pass_from_one_to_the_next_are_no_blocker() -> None:
+def test_hot_rows_passed_between_sessions_are_not_a_blocker() -> None:
     """Every second another transaction holds the row; those in the queue wait for three seconds in all."""
     server = serving()
     for second in range(30):
@@ -231,7 +231,7 @@ def test_hot_rows_that_pass_from_one_to_the_next_are_no_blocker() -> None:
     assert server.raised == []
 
 
-def test_a_prepared_transaction_that_holds_others_up_is_named() -> None:
+def test_a_prepared_transaction_that_blocks_others_is_named() -> None:
     server = serving()
     holder = of(postgres.HorizonHolder, kind="prepared", who="order-4711", xid_age=10)
     server.extra = {"pg.horizon": postgres.Horizon([holder])}
@@ -243,7 +243,7 @@ def test_a_prepared_transaction_that_holds_others_up_is_named() -> None:
     assert "ROLLBACK PREPARED" in (row.advice or "")
 
 
-def test_a_dump_that_holds_up_ddl_alone_is_told_by_the_dump() -> None:
+def test_a_dump_that_blocks_only_ddl_is_reported_with_the_dump() -> None:
     server = serving()
     dump(server)
     migration(server, DUMP, waited_s=8)
@@ -254,7 +254,7 @@ def test_a_dump_that_holds_up_ddl_alone_is_told_by_the_dump() -> None:
     assert "1 session waits for the dump pg_dump (backup, pid 8001)" in row.text
 
 
-def test_a_queue_that_grows_behind_a_dump_takes_over_from_it() -> None:
+def test_a_growing_queue_behind_a_dump_replaces_that_finding() -> None:
     server = serving()
     dump(server)
     migration(server, DUMP, waited_s=15)
@@ -274,7 +274,7 @@ def test_a_deadlock_is_left_to_the_server() -> None:
     assert server.ticks(3) == []
 
 
-def test_nobody_waiting_is_no_finding() -> None:
+def test_no_waiting_session_is_not_a_finding() -> None:
     server = serving()
     server.ticks(60)
     assert server.raised == []
@@ -283,7 +283,7 @@ def test_nobody_waiting_is_no_finding() -> None:
 # -- transactions left open that hold others up
 
 
-def test_a_transaction_left_open_that_holds_others_up_is_told_in_its_third_second() -> None:
+def test_an_idle_transaction_that_blocks_others_is_reported_in_its_third_second() -> None:
     server = serving()
     query = "update branches set filler = 'new'"
     session(server, HOLDER, "idle in transaction", application="price-correction", open_s=0, query=query)
@@ -296,7 +296,7 @@ def test_a_transaction_left_open_that_holds_others_up_is_told_in_its_third_secon
     assert (row.evidence["behind"], row.evidence["pid"]) == (18, HOLDER)
 
 
-def test_a_transaction_left_open_that_holds_many_up_for_long_is_critical() -> None:
+def test_an_idle_transaction_that_blocks_many_for_long_is_critical() -> None:
     server = serving()
     session(server, HOLDER, "idle in transaction", open_s=0)
     behind(server, 6, HOLDER)
@@ -306,7 +306,7 @@ def test_a_transaction_left_open_that_holds_many_up_for_long_is_critical() -> No
     assert server.only_one("idle-in-transaction").severity == "critical"
 
 
-def test_the_one_that_holds_others_up_is_told_before_one_that_is_older() -> None:
+def test_a_blocking_transaction_is_named_before_an_older_one() -> None:
     server = serving()
     session(server, 8300, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)
     session(server, HOLDER, "idle in transaction", application="price-correction", open_s=10)
@@ -315,7 +315,7 @@ def test_the_one_that_holds_others_up_is_told_before_one_that_is_older() -> None
     assert server.only_one("idle-in-transaction").text.startswith("price-correction")
 
 
-def test_a_pause_between_two_statements_is_no_finding() -> None:
+def test_a_pause_between_two_statements_is_not_a_finding() -> None:
     server = serving()
     for _ in range(20):
         nobody_waits(server)
@@ -325,7 +325,7 @@ def test_a_pause_between_two_statements_is_no_finding() -> None:
     assert server.raised == []
 
 
-def test_the_leader_of_a_parallel_dump_was_not_left_open() -> None:
+def test_the_leader_of_a_parallel_dump_is_not_an_idle_transaction() -> None:
     """It waits idle in its transaction while its workers copy, and holds ACCESS SHARE on every table."""
     server = serving()
     dump(server)
@@ -338,7 +338,7 @@ def test_the_leader_of_a_parallel_dump_was_not_left_open() -> None:
 # -- causes
 
 
-def test_connections_that_fill_because_of_a_queue_are_one_finding() -> None:
+def test_connections_that_fill_up_because_of_a_queue_are_one_finding() -> None:
     server = serving()
     server.rows = server.pool(30)
     dump(server)
@@ -352,7 +352,7 @@ def test_connections_that_fill_because_of_a_queue_are_one_finding() -> None:
     assert " because 210 sessions wait behind " in row.text
 
 
-def test_a_forgotten_transaction_is_not_why_connections_fill() -> None:
+def test_a_forgotten_transaction_is_not_the_cause_of_filling_connections() -> None:
     server = serving()
     server.rows = server.pool(220)
     session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)

@@ -34,7 +34,7 @@ def reclaimed(hosting: Hosting, bytes_: int, actor: str = "pgsteal_kswapd") -> l
     return hosting.ticks(7)
 
 
-def test_cache_that_goes_without_a_shortage_is_named_with_who_took_it() -> None:
+def test_cache_reclaimed_without_a_shortage_is_reported_with_its_reclaimer() -> None:
     hosting = calm()
     reclaimed(hosting, 5 * GB)
     found = hosting.one("memory-reclaim")
@@ -54,7 +54,7 @@ def test_a_tenth_of_memory_within_half_a_minute_is_a_warning() -> None:
     assert isinstance(fell, int) and 12 * GB < fell <= 20 * GB, "the sentence is renewed every five seconds"
 
 
-def test_a_pool_of_huge_pages_that_grows_is_told_as_one() -> None:
+def test_a_growing_pool_of_huge_pages_is_reported_as_such() -> None:
     """Its pages are neither cached nor free, and no program has them."""
     hosting = Hosting(BOTH)
     hosting.memory |= {"huge_total": 4096, "huge_page_size": 2 * MB}
@@ -65,7 +65,7 @@ def test_a_pool_of_huge_pages_that_grows_is_told_as_one() -> None:
     assert hosting.one("memory-reclaim").text.endswith("memory reclaim (the pool of huge pages grew)")
 
 
-def test_it_clears_when_the_cache_stays_where_it_is() -> None:
+def test_it_clears_when_the_cache_stays_stable() -> None:
     hosting = calm()
     reclaimed(hosting, 5 * GB)
     assert hosting.ticks(60) == []
@@ -86,7 +86,7 @@ def test_reclaim_with_stalled_io_is_one_critical_finding_with_its_runbook() -> N
     )
 
 
-def test_reclaim_and_stall_are_told_within_five_seconds() -> None:
+def test_reclaim_and_stall_are_reported_within_five_seconds() -> None:
     hosting = calm()
     begun = hosting.at_s
     hosting.falls(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
@@ -96,7 +96,7 @@ def test_reclaim_and_stall_are_told_within_five_seconds() -> None:
         hosting.seconds(1, stalled_pct=100)
 
 
-def test_the_bouts_of_a_stall_that_comes_again_are_one_finding() -> None:
+def test_the_freeze_cycles_of_a_recurring_stall_are_one_finding() -> None:
     hosting = calm()
     for _ in range(3):
         hosting.falls(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
@@ -110,7 +110,7 @@ def test_the_bouts_of_a_stall_that_comes_again_are_one_finding() -> None:
     assert "reclaim-stall" in hosting.ids
 
 
-def test_the_sentence_of_the_whole_chain_reads_as_one() -> None:
+def test_the_sentence_of_the_whole_group_reads_as_one() -> None:
     """Connections, I/O and memory, as four days of story S1 found out."""
     signals = {
         "connections-filling": Signal(severity="critical", text="", effect="Connections fill (244 of 247, +38/min)"),
@@ -139,7 +139,7 @@ def test_the_sentence_of_the_whole_chain_reads_as_one() -> None:
     assert group_text(joined, conjunction_between).endswith("(kswapd, no shortage); the page cache was dropped")
 
 
-def test_a_stall_is_told_by_the_signs_of_a_kernel_without_psi() -> None:
+def test_a_stall_is_detected_on_a_kernel_without_psi() -> None:
     """2.6.32 as in story S1: blocked tasks and bytes read and written is all there is."""
     hosting = Hosting(BOTH)
     hosting.io_stalled_us = None
@@ -152,7 +152,7 @@ def test_a_stall_is_told_by_the_signs_of_a_kernel_without_psi() -> None:
     assert "almost nothing read or written" in hosting.one("reclaim-stall").text
 
 
-def test_a_file_freed_while_io_stalls_is_not_made_its_cause() -> None:
+def test_a_file_freed_during_an_io_stall_is_not_named_as_its_cause() -> None:
     hosting = calm()
     hosting.falls(5 * GB)
     for _ in range(8):
@@ -161,7 +161,7 @@ def test_a_file_freed_while_io_stalls_is_not_made_its_cause() -> None:
     assert [(row.id, row.severity) for row in hosting.open] == [("io-stalled", "warning")]
 
 
-def test_cache_that_falls_while_io_has_been_stalled_for_long_is_not_made_its_cause() -> None:
+def test_a_cache_fall_long_after_the_start_of_an_io_stall_is_not_its_cause() -> None:
     hosting = calm()
     for second in range(20):
         if second == 12:
@@ -172,7 +172,7 @@ def test_cache_that_falls_while_io_has_been_stalled_for_long_is_not_made_its_cau
     assert "reclaim-stall" not in hosting.raised
 
 
-def test_cache_that_falls_when_the_stall_is_over_is_not_made_its_cause() -> None:
+def test_a_cache_fall_after_the_stall_is_not_its_cause() -> None:
     hosting = calm()
     for _ in range(8):
         hosting.sessions_wait(30)
@@ -184,7 +184,7 @@ def test_cache_that_falls_when_the_stall_is_over_is_not_made_its_cause() -> None
     assert "reclaim-stall" not in hosting.raised
 
 
-def test_everybody_waiting_for_memory_is_a_stall_too() -> None:
+def test_all_processes_waiting_for_memory_is_a_stall_too() -> None:
     hosting = calm()
     hosting.falls(5 * GB, pgsteal_file=5 * GB, pgsteal_direct=5 * GB, allocstall=4000)
     for _ in range(5):
@@ -193,7 +193,7 @@ def test_everybody_waiting_for_memory_is_a_stall_too() -> None:
     assert "direct reclaim" in hosting.one("reclaim-stall").text
 
 
-def test_dropped_caches_are_told_with_what_it_costs_to_read_them_again() -> None:
+def test_dropped_caches_are_reported_with_the_cost_of_rereading() -> None:
     hosting = calm()
     hosting.falls(4 * GB, drop_pagecache=1)
     hosting.ticks(3)
@@ -212,7 +212,7 @@ def test_dropping_a_tenth_of_memory_is_a_warning() -> None:
     assert [(row.id, row.severity) for row in hosting.open] == [("cache-dropped", "warning")]
 
 
-def test_a_drop_counted_one_reading_after_the_fall_is_not_taken_for_a_freed_file() -> None:
+def test_a_drop_counted_one_reading_after_the_fall_is_not_reported_as_a_freed_file() -> None:
     hosting = calm()
     hosting.falls(20 * GB)
     hosting.tick()
@@ -233,7 +233,7 @@ def test_cache_dropped_while_io_stalls_is_part_of_the_stall() -> None:
     assert "memory reclaim (a process wrote drop_caches)" in found.text
 
 
-def test_what_is_read_again_afterwards_is_counted() -> None:
+def test_reread_bytes_are_counted_afterwards() -> None:
     hosting = calm()
     reclaimed(hosting, 20 * GB)
     for _ in range(12):
@@ -246,7 +246,7 @@ def test_what_is_read_again_afterwards_is_counted() -> None:
     assert found.evidence["reread_bytes"] == pytest.approx(900 * MB, rel=0.35)
 
 
-def test_what_is_read_again_without_effort_is_not_told() -> None:
+def test_rereading_at_little_device_load_is_not_reported() -> None:
     """100 MB/s, which keep this device busy for a tenth of its time."""
     hosting = calm()
     reclaimed(hosting, 20 * GB)
@@ -256,14 +256,14 @@ def test_what_is_read_again_without_effort_is_not_told() -> None:
     assert "cache-reread" not in [name for row in hosting.open for name in row.chain]
 
 
-def test_after_dropped_caches_what_is_read_beyond_the_usual_counts() -> None:
+def test_after_dropped_caches_reads_beyond_the_typical_rate_count() -> None:
     hosting = calm()
     hosting.falls(20 * GB, drop_pagecache=1)
     hosting.seconds(12, vda={"reads": 900, "read_sectors": 400 * MB // 512, "read_ms": 900, "io_ms": 900})
     assert hosting.one("cache-dropped").evidence["reread_bytes_per_s"] == pytest.approx(300 * MB, rel=0.01)
 
 
-def test_pages_of_a_sparse_file_that_come_from_no_disk_cost_nothing() -> None:
+def test_pages_of_a_sparse_file_without_disk_reads_cost_nothing() -> None:
     hosting = Hosting(BOTH)
     hosting.ticks(10)
     reclaimed(hosting, 20 * GB)
@@ -271,7 +271,7 @@ def test_pages_of_a_sparse_file_that_come_from_no_disk_cost_nothing() -> None:
     assert "cache-reread" not in [name for row in hosting.open for name in row.chain]
 
 
-def test_refaults_without_a_fall_before_are_ordinary_reading() -> None:
+def test_refaults_without_a_preceding_fall_are_ordinary_reads() -> None:
     hosting = calm()
     hosting.seconds(30, counted={"refault_file": 200 * MB // 4096}, vda={"reads": 900, "read_sectors": 400 * MB // 512})
     assert hosting.raised == []
@@ -280,7 +280,7 @@ def test_refaults_without_a_fall_before_are_ordinary_reading() -> None:
 # What must stay quiet
 
 
-def test_a_compile_that_churns_the_cache_is_no_reclaim() -> None:
+def test_a_compile_that_churns_the_cache_is_not_reclaim() -> None:
     hosting = calm()
     for tick in range(60):
         hosting.falls(600 * MB if tick % 2 else -600 * MB, pgsteal_file=300 * MB, pgsteal_kswapd=300 * MB)
@@ -288,7 +288,7 @@ def test_a_compile_that_churns_the_cache_is_no_reclaim() -> None:
     assert hosting.raised == []
 
 
-def test_a_big_file_copied_through_a_full_cache_is_no_reclaim() -> None:
+def test_a_big_file_copied_through_a_full_cache_is_not_reclaim() -> None:
     hosting = calm()
     for _ in range(60):
         hosting.falls(0, pgsteal_file=500 * MB, pgsteal_kswapd=500 * MB)
@@ -296,7 +296,7 @@ def test_a_big_file_copied_through_a_full_cache_is_no_reclaim() -> None:
     assert hosting.raised == []
 
 
-def test_a_process_of_4_gb_that_starts_and_ends_is_no_reclaim() -> None:
+def test_a_process_of_4_gb_that_starts_and_ends_is_not_reclaim() -> None:
     hosting = calm()
     for _ in range(8):
         hosting.memory["anon"] += 4 * GB // 8
@@ -309,7 +309,7 @@ def test_a_process_of_4_gb_that_starts_and_ends_is_no_reclaim() -> None:
     assert all(row.severity != "critical" for row in hosting.open)
 
 
-def test_a_restart_of_the_server_gives_shared_memory_back_and_is_no_fall() -> None:
+def test_a_server_restart_frees_shared_memory_and_is_not_a_cache_fall() -> None:
     hosting = calm()
     hosting.memory["shmem"] = 0
     hosting.falls(8 * GB)
@@ -317,7 +317,7 @@ def test_a_restart_of_the_server_gives_shared_memory_back_and_is_no_fall() -> No
     assert hosting.raised == []
 
 
-def test_a_dropped_table_is_no_finding_before_it_is_a_tenth_of_memory() -> None:
+def test_a_dropped_table_is_not_a_finding_below_a_tenth_of_memory() -> None:
     hosting = calm()
     hosting.falls(5 * GB)
     hosting.ticks(5)
@@ -335,21 +335,21 @@ def test_the_first_ticks_raise_nothing() -> None:
     assert hosting.ticks(3) == []
 
 
-def test_what_fell_in_a_gap_raises_nothing() -> None:
+def test_a_fall_during_a_gap_raises_nothing() -> None:
     hosting = calm()
     hosting.falls(40 * GB, pgsteal_file=40 * GB, pgsteal_kswapd=40 * GB, drop_pagecache=1)
     hosting.tick(60)
     assert hosting.ticks(5) == []
 
 
-def test_another_run_of_the_agent_begins_anew() -> None:
+def test_another_run_of_the_agent_starts_again() -> None:
     hosting = calm()
     hosting.boot = "b2"
     hosting.falls(40 * GB, drop_pagecache=3)
     assert hosting.ticks(5) == []
 
 
-def test_counters_that_begin_anew_raise_nothing() -> None:
+def test_restarted_counters_raise_nothing() -> None:
     hosting = calm()
     hosting.vmstat["drop_pagecache"] = 5
     hosting.ticks(70)
@@ -361,7 +361,7 @@ def test_counters_that_begin_anew_raise_nothing() -> None:
     assert hosting.raised == []
 
 
-def test_an_unknown_counter_is_not_taken_for_zero() -> None:
+def test_an_unknown_counter_is_not_read_as_zero() -> None:
     hosting = calm()
     for name in hosting.vmstat:
         hosting.vmstat[name] = None
@@ -381,7 +381,7 @@ def test_numbers_of_another_host_raise_nothing() -> None:
     assert hosting.ticks(5) == []
 
 
-def test_processes_killed_for_lack_of_memory_are_told_for_a_quarter_of_an_hour() -> None:
+def test_oom_killed_processes_are_reported_for_a_quarter_of_an_hour() -> None:
     hosting = Hosting([rule for rule in memory.RULES if rule.name == "oom-kill"])
     hosting.vmstat["oom_kill"] = 4
     assert hosting.ticks(3) == [], "that was before the console began"

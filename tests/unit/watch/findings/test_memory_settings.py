@@ -17,7 +17,7 @@ def swapping(pages_in: int, pages_out: int) -> Hosting:
     return hosting
 
 
-def test_pages_that_go_out_and_come_in_for_ten_seconds_are_a_warning() -> None:
+def test_ten_seconds_of_swap_in_and_out_are_a_warning() -> None:
     hosting = swapping(400, 700)
     found = hosting.one("swap-in-use")
     assert found.severity == "warning"
@@ -27,23 +27,23 @@ def test_pages_that_go_out_and_come_in_for_ten_seconds_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("pages_in", "pages_out"), [(400, 0), (0, 700), (0, 0)])
-def test_traffic_in_one_direction_or_none_is_no_finding(pages_in: int, pages_out: int) -> None:
+def test_traffic_in_one_direction_or_none_is_not_a_finding(pages_in: int, pages_out: int) -> None:
     assert swapping(pages_in, pages_out).open == []
 
 
-def test_much_swap_used_without_traffic_is_a_line_and_no_fault() -> None:
+def test_much_used_swap_without_traffic_is_a_note_and_not_a_problem() -> None:
     hosting = Hosting(memory.RULES)
     hosting.memory |= {"swap_total": 8 * GB, "swap_free": 3 * GB}
     assert [(row.id, row.severity) for row in hosting.ticks(3)] == [("swap-in-use", "info")]
 
 
-def test_a_host_without_swap_says_nothing_of_it() -> None:
+def test_a_host_without_swap_reports_nothing_of_it() -> None:
     hosting = Hosting(memory.RULES)
     hosting.memory |= {"swap_total": 0, "swap_free": 0}
     assert hosting.seconds(15, counted={"pswpin": 0, "pswpout": 0}) == []
 
 
-def test_zone_reclaim_is_warned_of_with_what_to_set() -> None:
+def test_zone_reclaim_is_a_warning_with_the_recommended_setting() -> None:
     hosting = Hosting(memory.RULES)
     hosting.settings = structs.replace(hosting.settings, zone_reclaim_mode=1)
     [found] = hosting.tick()
@@ -51,7 +51,7 @@ def test_zone_reclaim_is_warned_of_with_what_to_set() -> None:
     assert found.advice and "vm.zone_reclaim_mode=0" in found.advice
 
 
-def test_huge_pages_on_demand_are_a_line_where_shared_buffers_are_big() -> None:
+def test_huge_pages_on_demand_are_a_note_if_shared_buffers_are_big() -> None:
     always = {"thp": "always", "thp_defrag": "always"}
     hosting = Hosting(memory.RULES)
     hosting.settings = structs.replace(hosting.settings, **always)

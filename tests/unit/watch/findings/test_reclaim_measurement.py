@@ -38,33 +38,33 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_each_row_of_the_table_is_told_apart(name: str) -> None:
+def test_each_row_of_the_table_is_distinguished(name: str) -> None:
     assert find_reclaim_cause(ROWS[name]).name == name
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_only_a_freed_file_is_not_called_reclaim(name: str) -> None:
+def test_a_freed_file_alone_is_not_reported_as_reclaim(name: str) -> None:
     assert find_reclaim_cause(ROWS[name]).reclaimed is not name.startswith("file freed")
 
 
-def test_a_dropped_cache_is_not_blamed_for_what_kswapd_took_meanwhile() -> None:
+def test_dropped_caches_are_not_named_as_the_cause_of_what_kswapd_reclaimed() -> None:
     assert find_reclaim_cause(
         ReclaimCounts(fell=FELL, dropped=1, file=FELL, kswapd=FELL, direct=0, short=False)
     ).name.startswith("kswap")
 
 
-def test_a_little_reclaim_beside_a_freed_file_does_not_name_the_cause() -> None:
+def test_a_little_reclaim_during_a_freed_file_does_not_name_the_cause() -> None:
     assert find_reclaim_cause(ReclaimCounts(fell=FELL, file=GB, kswapd=GB, direct=0, short=False)).name == "file freed"
 
 
-def test_a_cgroups_part_that_is_the_smaller_one_does_not_name_the_cause() -> None:
+def test_the_smaller_part_of_a_cgroup_does_not_name_the_cause() -> None:
     assert (
         find_reclaim_cause(ReclaimCounts(fell=FELL, file=FELL, kswapd=3 * GB, direct=0, short=False)).name
         == "kswapd overshoot"
     )
 
 
-def test_a_kernel_that_counts_no_reclaim_still_tells_of_dropped_caches() -> None:
+def test_a_kernel_without_reclaim_counters_still_reports_dropped_caches() -> None:
     assert find_reclaim_cause(ReclaimCounts(fell=FELL, dropped=1)).name == "drop_caches"
 
 
@@ -84,11 +84,11 @@ def test_a_fall_is_measured_from_the_end_of_the_plateau() -> None:
     assert fall.began_wall_us == 1_000_000
 
 
-def test_cache_that_gives_way_to_a_program_is_no_fall() -> None:
+def test_cache_replaced_by_a_program_is_not_a_fall() -> None:
     assert find_fall(_ticks((9 * GB, GB), (5 * GB, GB)), GB, 60) is None  # type: ignore[arg-type]
 
 
-def test_cache_that_has_come_back_is_no_fall() -> None:
+def test_cache_that_has_recovered_is_not_a_fall() -> None:
     levels = ((9 * GB, GB), (5 * GB, 5 * GB), (9 * GB, GB))
     assert find_fall(_ticks(*levels), GB, 60) is None  # type: ignore[arg-type]
 
@@ -107,7 +107,7 @@ def _nodes(*free: int, foreign: int = 0) -> host.HostSettings:
     return of(host.HostSettings, numa=nodes)
 
 
-def test_a_node_that_sends_its_requests_away_is_the_full_one() -> None:
+def test_the_numa_node_that_sends_its_requests_away_is_the_full_one() -> None:
     assert full_node(_nodes(0, 20 * GB, foreign=500), _nodes(0, 20 * GB)) == 0
     assert full_node(_nodes(0, 20 * GB, foreign=500), _nodes(0, 20 * GB, foreign=500)) is None, "nothing was sent away"
     assert full_node(_nodes(18 * GB, 20 * GB, foreign=500), _nodes(18 * GB, 20 * GB)) is None, "it is not full"

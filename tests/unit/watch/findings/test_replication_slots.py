@@ -47,13 +47,13 @@ class Slots:
         return of(postgres.Slot, **{**made, **fields})
 
 
-def test_a_fresh_slot_is_no_finding() -> None:
+def test_a_fresh_slot_is_not_a_finding() -> None:
     slots = Slots()
     assert slots.reads(slots.keeps(3 * SEGMENT)) == {}
     assert slots.reads(slots.keeps(0, restart_lsn=None)) == {}
 
 
-def test_an_unread_slot_that_keeps_a_gigabyte_is_a_warning() -> None:
+def test_an_unread_slot_that_retains_a_gigabyte_is_a_warning() -> None:
     slots = Slots()
     assert slots.reads(slots.keeps(900 * MB)) == {}
     found = only(slots.reads(slots.keeps(GB)))
@@ -61,7 +61,7 @@ def test_an_unread_slot_that_keeps_a_gigabyte_is_a_warning() -> None:
     assert found.text == "Slot old retains 1.0 GB of WAL, not read"
 
 
-def test_a_slot_near_max_slot_wal_keep_size_is_told_from_the_first_reading_however_slowly_it_grows() -> None:
+def test_a_slot_near_max_slot_wal_keep_size_is_reported_at_once_however_slowly_it_grows() -> None:
     def keeping(retained: int, **fields: Any) -> dict[str, FindingNow]:
         slots = Slots()
         return slots.reads(slots.keeps(retained, safe_wal_size=500 * MB - retained, wal_status="extended", **fields))
@@ -76,12 +76,12 @@ def test_a_slot_near_max_slot_wal_keep_size_is_told_from_the_first_reading_howev
     assert keeping(480 * MB, active_pid=7) == {}, "its reader may catch up"
 
 
-def test_on_a_small_disk_a_tenth_of_what_is_free_is_much() -> None:
+def test_on_a_small_disk_a_tenth_of_the_free_space_is_much() -> None:
     slots = Slots(available=2 * GB)
     assert set(slots.reads(slots.keeps(220 * MB))) == {"slot-retention:old"}
 
 
-def test_a_slot_that_grows_has_a_date_within_ten_seconds() -> None:
+def test_a_growing_slot_has_a_fill_time_within_ten_seconds() -> None:
     slots = Slots(available=3 * GB)
     seconds = 0
     for tick in range(4):
@@ -99,7 +99,7 @@ def test_a_slot_that_grows_has_a_date_within_ten_seconds() -> None:
     assert "the disk of pg_wal (/pg) is full in 3m" in found.text
 
 
-def test_the_end_of_the_slot_comes_before_that_of_the_disk_where_it_is_limited() -> None:
+def test_the_limit_of_the_slot_is_reported_before_that_of_the_disk() -> None:
     slots = Slots()
     for tick in range(8):
         kept = 512 * MB + 32 * MB * tick
@@ -107,7 +107,7 @@ def test_the_end_of_the_slot_comes_before_that_of_the_disk_where_it_is_limited()
     assert "the slot is lost (max_slot_wal_keep_size) in" in only(findings).text
 
 
-def test_without_the_hosts_disks_there_is_no_date_and_none_is_invented() -> None:
+def test_without_the_disks_of_the_host_there_is_no_fill_time() -> None:
     slots = Slots(available=None)
     for tick in range(8):
         findings = slots.reads(slots.keeps(2 * GB + 32 * MB * tick))
@@ -123,7 +123,7 @@ def test_a_slot_about_to_lose_its_wal_is_critical() -> None:
     assert "the next checkpoint may remove what it needs" in found.text
 
 
-def test_a_standby_that_restarts_has_its_grace() -> None:
+def test_a_restarting_standby_has_a_grace_time() -> None:
     slots = Slots()
     slots.reads(slots.keeps(2 * SEGMENT, active_pid=7))
     for tick in range(29):
@@ -132,13 +132,13 @@ def test_a_standby_that_restarts_has_its_grace() -> None:
     assert set(slots.reads(slots.keeps(2 * GB))) == {"slot-retention:old"}
 
 
-def test_a_slot_whose_reader_catches_up_is_no_finding() -> None:
+def test_a_slot_whose_reader_catches_up_is_not_a_finding() -> None:
     slots = Slots()
     for tick in range(60):
         assert slots.reads(slots.keeps(20 * GB - tick * 100 * MB, active_pid=7)) == {}
 
 
-def test_what_grew_before_its_reader_came_back_says_nothing_of_the_reader() -> None:
+def test_growth_before_its_reader_returned_says_nothing_of_the_reader() -> None:
     slots = Slots()
     slots.reads(slots.keeps(SEGMENT, active_pid=7))
     for tick in range(45):
@@ -150,7 +150,7 @@ def test_what_grew_before_its_reader_came_back_says_nothing_of_the_reader() -> N
     assert findings == {}
 
 
-def test_a_reader_that_came_back_and_still_falls_behind_is_told_after_half_a_minute() -> None:
+def test_a_returned_reader_that_still_falls_behind_is_reported_after_half_a_minute() -> None:
     slots = Slots()
     for tick in range(45):
         slots.reads(slots.keeps(GB + tick * 30 * MB))
@@ -163,7 +163,7 @@ def test_a_reader_that_came_back_and_still_falls_behind_is_told_after_half_a_min
     assert 30 <= told <= 45
 
 
-def test_a_reader_that_comes_and_goes_is_one_reader() -> None:
+def test_a_reader_that_reconnects_is_one_reader() -> None:
     slots = Slots()
     for tick in range(30):
         pid = None if tick % 4 == 3 else 100 + tick // 4
@@ -171,14 +171,14 @@ def test_a_reader_that_comes_and_goes_is_one_reader() -> None:
     assert "read too slowly" in only(findings).text
 
 
-def test_a_slot_that_is_read_more_slowly_than_wal_is_written_is_a_warning_within_a_minute() -> None:
+def test_a_slot_read_more_slowly_than_wal_is_written_is_a_warning_within_a_minute() -> None:
     slots = Slots()
     for tick in range(30):
         findings = slots.reads(slots.keeps(2 * GB + tick * 10 * MB, active_pid=7))
     assert "read too slowly" in only(findings).text
 
 
-def test_a_standby_that_falls_behind_a_bulk_load_is_not_critical_an_hour_before_the_end() -> None:
+def test_a_standby_behind_during_a_bulk_load_is_not_critical_an_hour_before_the_limit() -> None:
     slots = Slots(available=300 * GB)
     for tick in range(60):
         findings = slots.reads(slots.keeps(2 * GB + tick * 200 * MB, active_pid=7))
@@ -187,27 +187,27 @@ def test_a_standby_that_falls_behind_a_bulk_load_is_not_critical_an_hour_before_
     assert "is full in 5" in found.text
 
 
-def test_a_logical_slot_that_moves_in_steps_is_no_finding() -> None:
+def test_a_logical_slot_that_advances_in_steps_is_not_a_finding() -> None:
     slots = Slots()
     for tick in range(90):
         kept = 1200 * MB + (tick % 8) * 100 * MB
         assert slots.reads(slots.keeps(kept, kind="logical", active_pid=7)) == {}
 
 
-def test_a_temporary_slot_goes_with_its_session_and_is_not_told() -> None:
+def test_a_temporary_slot_ends_with_its_session_and_is_not_reported() -> None:
     slots = Slots()
     assert slots.reads(slots.keeps(5 * GB, temporary=True)) == {}
 
 
 @pytest.mark.parametrize("fields", [{"wal_status": "lost"}, {"invalidation_reason": "idle_timeout"}])
-def test_a_lost_slot_is_told_with_what_must_be_built_anew(fields: dict[str, str]) -> None:
+def test_a_lost_slot_is_reported_with_what_must_be_rebuilt(fields: dict[str, str]) -> None:
     slots = Slots()
     found = only(slots.reads(slots.keeps(5 * GB, kind="logical", **fields)))
     assert (found.id, found.severity) == ("slot-lost:old", "warning")
     assert "its subscriber cannot continue" in found.text
 
 
-def test_a_slot_kept_for_a_standby_that_is_gone_is_one_finding() -> None:
+def test_a_slot_kept_for_a_lost_standby_is_one_finding() -> None:
     slots = Slots()
     streaming = standby("db3", pid=7, backend_start=slots.watching.ago(HOUR))
     slots.reads(slots.keeps(SEGMENT, active_pid=7), standbys=[streaming])
@@ -219,12 +219,12 @@ def test_a_slot_kept_for_a_standby_that_is_gone_is_one_finding() -> None:
     assert found.runbook == "slot-retention"
 
 
-def test_the_figures_are_those_of_the_configuration() -> None:
+def test_the_thresholds_are_those_of_the_configuration() -> None:
     slots = Slots(limits=Limits(wal=WalLimits(slot_retained_bytes=100 * MB)))
     assert set(slots.reads(slots.keeps(120 * MB))) == {"slot-retention:old"}
 
 
-def test_the_copy_of_a_primarys_slot_is_no_slot_whose_reader_is_gone() -> None:
+def test_the_synchronized_copy_of_a_slot_is_not_a_slot_with_a_lost_reader() -> None:
     slots = Slots()
     copy = slots.keeps(2 * GB, kind="logical", synced=True)
     found = only(slots.reads(copy, in_recovery=True))
@@ -239,7 +239,7 @@ def test_after_a_promotion_it_is_a_slot_like_others() -> None:
     assert "Start its subscriber" in (found.advice or "")
 
 
-def test_a_lost_copy_does_not_have_anything_built_anew() -> None:
+def test_a_lost_synchronized_copy_requires_no_rebuild() -> None:
     slots = Slots()
     lost = slots.keeps(5 * GB, kind="logical", synced=True, invalidation_reason="wal_removed")
     found = only(slots.reads(lost, in_recovery=True))

@@ -10,7 +10,7 @@ from dba_console.watch.findings.rule import Rule, RuleContext, Signal
 from tests.unit.watch.findings.rule_ticks import Bench, Told, critical, kinds, warning
 
 
-def test_what_is_seen_is_raised_at_once_where_the_rule_asks_for_no_time() -> None:
+def test_a_signal_is_raised_at_once_if_the_rule_requires_no_duration() -> None:
     told = Told("disk-filling")
     bench = Bench(told)
     told.sees = [warning()]
@@ -18,7 +18,7 @@ def test_what_is_seen_is_raised_at_once_where_the_rule_asks_for_no_time() -> Non
     assert bench.tick() == []
 
 
-def test_what_must_last_is_not_raised_before_it_has() -> None:
+def test_a_signal_that_must_last_is_not_raised_before() -> None:
     told = Told("io-stalled", raise_after_s=3)
     bench = Bench(told)
     told.sees = [warning()]
@@ -26,7 +26,7 @@ def test_what_must_last_is_not_raised_before_it_has() -> None:
     assert kinds(bench.tick()) == [("raised", "io-stalled")]
 
 
-def test_what_comes_and_goes_within_its_time_is_never_raised() -> None:
+def test_a_signal_shorter_than_its_required_duration_is_never_raised() -> None:
     told = Told("io-stalled", raise_after_s=3)
     bench = Bench(told)
     for _ in range(10):
@@ -36,7 +36,7 @@ def test_what_comes_and_goes_within_its_time_is_never_raised() -> None:
         assert bench.ticks(1) == []
 
 
-def test_a_finding_is_cleared_only_after_it_was_gone_for_its_time() -> None:
+def test_a_finding_is_cleared_only_after_it_was_gone_for_its_duration() -> None:
     told = Told("io-stalled", clear_after_s=5)
     bench = Bench(told)
     told.sees = [warning()]
@@ -48,7 +48,7 @@ def test_a_finding_is_cleared_only_after_it_was_gone_for_its_time() -> None:
     assert bench.ids == []
 
 
-def test_a_finding_that_comes_back_before_it_was_cleared_is_the_same_one() -> None:
+def test_a_finding_that_returns_before_it_was_cleared_is_the_same_one() -> None:
     told = Told("io-stalled", clear_after_s=5)
     bench = Bench(told)
     told.sees = [warning()]
@@ -61,7 +61,7 @@ def test_a_finding_that_comes_back_before_it_was_cleared_is_the_same_one() -> No
     assert bench.judge.conclusions.rows[0].since_us == since_us
 
 
-def test_a_rule_is_asked_only_when_its_part_was_read_anew() -> None:
+def test_a_rule_is_evaluated_only_when_its_part_was_read_again() -> None:
     told = Told("io-stalled")
     bench = Bench(told)
     told.sees = [warning()]
@@ -72,7 +72,7 @@ def test_a_rule_is_asked_only_when_its_part_was_read_anew() -> None:
     assert bench.ids == ["io-stalled"], "what was seen last holds until it is looked at again"
 
 
-def test_seconds_nobody_watched_do_not_count_towards_raising() -> None:
+def test_unobserved_seconds_do_not_count_towards_raising() -> None:
     told = Told("io-stalled", raise_after_s=3)
     bench = Bench(told)
     told.sees = [warning()]
@@ -82,7 +82,7 @@ def test_seconds_nobody_watched_do_not_count_towards_raising() -> None:
     assert kinds(bench.tick()) == [("raised", "io-stalled")]
 
 
-def test_seconds_nobody_watched_do_not_clear_a_finding() -> None:
+def test_unobserved_seconds_do_not_clear_a_finding() -> None:
     told = Told("io-stalled", clear_after_s=5)
     bench = Bench(told)
     told.sees = [warning()]
@@ -92,7 +92,7 @@ def test_seconds_nobody_watched_do_not_clear_a_finding() -> None:
     assert bench.ids == ["io-stalled"]
 
 
-def test_a_finding_that_becomes_worse_is_told_once() -> None:
+def test_a_finding_that_becomes_worse_is_reported_once() -> None:
     told = Told("disk-filling")
     bench = Bench(told)
     told.sees = [warning("80 % full")]
@@ -104,7 +104,7 @@ def test_a_finding_that_becomes_worse_is_told_once() -> None:
     assert bench.tick() == []
 
 
-def test_the_numbers_of_an_open_finding_are_renewed_every_few_seconds_and_not_every_tick() -> None:
+def test_the_numbers_of_an_open_finding_are_updated_every_few_seconds_and_not_every_tick() -> None:
     told = Told("disk-filling")
     bench = Bench(told)
     texts = []
@@ -124,7 +124,7 @@ def test_each_subject_is_a_finding_of_its_own() -> None:
     assert kinds(bench.tick()) == [("raised", "slot-retention:a"), ("raised", "slot-retention:b")]
 
 
-def test_a_rule_that_fails_takes_no_other_down_and_is_named() -> None:
+def test_a_failing_rule_is_named_and_stops_no_other() -> None:
     def fails(situation: RuleContext) -> Iterable[Signal]:
         raise ZeroDivisionError("division by zero")
 
@@ -136,7 +136,7 @@ def test_a_rule_that_fails_takes_no_other_down_and_is_named() -> None:
     assert bench.judge.conclusions.failed == ["broken: ZeroDivisionError: division by zero"]
 
 
-def test_a_rule_switched_off_is_not_asked() -> None:
+def test_a_disabled_rule_is_not_evaluated() -> None:
     told = Told("io-stalled")
     bench = Bench(told, limits=Limits(off=["io-stalled"]))
     told.sees = [warning()]
@@ -144,7 +144,7 @@ def test_a_rule_switched_off_is_not_asked() -> None:
     assert told.asked == 0
 
 
-def test_where_a_reading_tells_when_it_began_that_is_since_when() -> None:
+def test_a_start_time_known_from_the_reading_is_used() -> None:
     told = Told("idle-in-transaction")
     bench = Bench(told)
     bench.tick()
@@ -154,7 +154,7 @@ def test_where_a_reading_tells_when_it_began_that_is_since_when() -> None:
     assert bench.judge.conclusions.rows[0].since_us == began
 
 
-def test_an_acknowledged_finding_stays_until_it_is_cleared_and_is_then_forgotten() -> None:
+def test_an_acknowledgement_lasts_until_the_finding_clears() -> None:
     told = Told("disk-filling", clear_after_s=1)
     bench = Bench(told)
     told.sees = [warning()]
@@ -171,11 +171,11 @@ def test_an_acknowledged_finding_stays_until_it_is_cleared_and_is_then_forgotten
     assert bench.judge.conclusions.rows[0].state == "open"
 
 
-def test_what_is_not_open_cannot_be_acknowledged() -> None:
+def test_a_finding_that_is_not_open_cannot_be_acknowledged() -> None:
     assert Bench().judge.acknowledge("disk-filling", "ann", "", 1) is None
 
 
-def test_a_silence_ends_with_its_time_and_says_so() -> None:
+def test_a_silence_expires_and_that_is_reported() -> None:
     told = Told("disk-filling")
     bench = Bench(told)
     told.sees = [critical()]
@@ -187,7 +187,7 @@ def test_a_silence_ends_with_its_time_and_says_so() -> None:
     assert bench.states == ["open"]
 
 
-def test_a_rule_may_be_silenced_before_it_sees_anything() -> None:
+def test_a_rule_may_be_silenced_before_it_raises_anything() -> None:
     told = Told("slot-retention")
     bench = Bench(told)
     bench.tick()
@@ -199,7 +199,7 @@ def test_a_rule_may_be_silenced_before_it_sees_anything() -> None:
     assert changes[0].finding.state == "silenced"
 
 
-def test_a_silence_may_be_taken_back() -> None:
+def test_a_silence_may_be_revoked() -> None:
     told = Told("disk-filling")
     bench = Bench(told)
     told.sees = [warning()]
@@ -210,11 +210,11 @@ def test_a_silence_may_be_taken_back() -> None:
     assert bench.judge.unsilence("disk-filling", "ann", bench.wall_us) is None
 
 
-def test_what_nobody_knows_cannot_be_silenced() -> None:
+def test_an_unknown_rule_cannot_be_silenced() -> None:
     assert Bench().judge.silence("no-such-rule", 10, "ann", "", 1) is None
 
 
-def test_what_was_acknowledged_is_so_for_the_next_agent_whatever_it_sees_first() -> None:
+def test_an_acknowledgement_is_valid_for_the_next_agent_whatever_it_reads_first() -> None:
     told, slow = Told("disk-filling"), Told("slot-retention")
     bench = Bench(told, slow)
     slow.sees = [warning()]
@@ -231,7 +231,7 @@ def test_what_was_acknowledged_is_so_for_the_next_agent_whatever_it_sees_first()
     assert dict(zip(after.ids, after.states, strict=True)) == {"disk-filling": "open", "slot-retention": "acknowledged"}
 
 
-def test_what_the_next_agent_does_not_see_is_acknowledged_no_longer() -> None:
+def test_an_acknowledgement_ends_if_the_next_agent_does_not_see_the_finding() -> None:
     told = Told("disk-filling")
     bench = Bench(told)
     bench.tick()
@@ -243,7 +243,7 @@ def test_what_the_next_agent_does_not_see_is_acknowledged_no_longer() -> None:
     assert bench.judge.marks.to_save()["acknowledged"] == {}
 
 
-def test_a_rule_that_fails_says_why_in_few_words_and_tells_no_secret() -> None:
+def test_a_failing_rule_gives_a_short_reason_without_secrets() -> None:
     class Failing(Told):
         def _look(self, situation: RuleContext) -> Iterable[Signal]:
             raise KeyError("connection 'password=hunter2'\x1b[2J" + "x" * 5000)

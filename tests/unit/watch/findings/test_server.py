@@ -36,7 +36,7 @@ def after(seconds: int, missing: dict[str, tuple[Status, str | None]], **parts: 
 
 
 @pytest.mark.parametrize("kind", ["no_slots", "starting", "refused", "auth", "timeout", "unknown_host", "ssl", "other"])
-def test_the_agents_words_say_which_outage_it_is(kind: ConnectKind) -> None:
+def test_the_agent_error_determines_the_kind_of_outage(kind: ConnectKind) -> None:
     parts = [part(name, None, status=status, note=note) for name, (status, note) in away(kind).items()]
     outage = find_outage(picture(sample(*parts)))
     assert outage is not None
@@ -44,7 +44,7 @@ def test_the_agents_words_say_which_outage_it_is(kind: ConnectKind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["refused", "starting", "timeout", "other"])
-def test_nobody_listening_is_a_warning_first_and_critical_after_ten_seconds(kind: ConnectKind) -> None:
+def test_no_listener_is_a_warning_first_and_critical_after_ten_seconds(kind: ConnectKind) -> None:
     assert after(2, away(kind)).open == []
     assert after(3, away(kind)).severities == {"server-down": "warning"}
     assert after(9, away(kind)).severities == {"server-down": "warning"}
@@ -52,17 +52,17 @@ def test_nobody_listening_is_a_warning_first_and_critical_after_ten_seconds(kind
 
 
 @pytest.mark.parametrize("kind", ["auth", "ssl", "unknown_host"])
-def test_a_server_that_refuses_the_console_alone_is_never_critical(kind: ConnectKind) -> None:
+def test_a_server_that_rejects_only_the_console_is_never_critical(kind: ConnectKind) -> None:
     telling = after(60, away(kind))
     assert telling.severities == {"server-down": "warning"}
     assert telling.open[0].text == "PostgreSQL refuses the console: it failed"
 
 
-def test_no_free_slot_is_no_server_that_is_down() -> None:
+def test_no_free_slot_does_not_mean_the_server_is_down() -> None:
     assert after(60, away("no_slots")).open == []
 
 
-def test_a_silent_server_is_given_more_time_than_one_that_is_gone() -> None:
+def test_a_silent_server_gets_more_time_than_a_missing_one() -> None:
     silent: dict[str, tuple[Status, str | None]] = {"pg.activity": ("timeout", "no answer for 12 s")}
     assert after(4, silent).open == []
     assert after(6, silent).severities == {"server-down": "warning"}
@@ -70,18 +70,18 @@ def test_a_silent_server_is_given_more_time_than_one_that_is_gone() -> None:
     assert after(6, silent).open[0].text == "PostgreSQL does not answer: no answer for 12 s"
 
 
-def test_a_part_that_could_not_be_read_is_no_outage() -> None:
+def test_a_part_that_could_not_be_read_is_not_an_outage() -> None:
     odd: dict[str, tuple[Status, str | None]] = {"pg.activity": ("error", "the server's answer could not be read")}
     assert after(60, odd).open == []
 
 
-def test_an_outage_over_a_gap_begins_anew() -> None:
+def test_an_outage_across_a_gap_starts_again() -> None:
     telling = after(2, away("refused"))
     telling.tick({}, after_s=60.0, missing=away("refused"))
     assert telling.open == []
 
 
-def test_what_the_control_file_says_of_the_end_is_told() -> None:
+def test_the_shutdown_state_in_the_control_file_is_reported() -> None:
     control = of(host.ControlFile, state="shut down", data_directory="/pg")
     (row,) = after(4, away("refused", "Connection refused"), **{"host.control": control}).open
     assert row.text == "PostgreSQL cannot be reached: Connection refused (it was shut down cleanly)"
@@ -100,13 +100,13 @@ def changed(before: dict[str, Any], now: dict[str, Any], **parts: Any) -> Tellin
     return telling
 
 
-def test_the_first_reading_is_no_news() -> None:
+def test_the_first_reading_is_not_a_change() -> None:
     telling = Telling(RULES)
     telling.tick({"pg.server": server(), **HEARD})
     assert telling.changes == []
 
 
-def test_a_restart_is_told_for_a_quarter_of_an_hour_from_when_it_was() -> None:
+def test_a_restart_is_reported_for_a_quarter_of_an_hour_after_it() -> None:
     started_us = NOW_US - 20_000_000
     telling = changed({}, {"start_us": started_us})
     (row,) = telling.open
@@ -128,7 +128,7 @@ def test_a_restart_is_told_for_a_quarter_of_an_hour_from_when_it_was() -> None:
         ({}, {"system_identifier": "9"}, "critical", "A different cluster answers: system identifier 743"),
     ],
 )  # fmt: skip
-def test_another_role_timeline_or_cluster_is_told(
+def test_another_role_timeline_or_cluster_is_reported(
     before: dict[str, Any], now: dict[str, Any], severity: str, text: str
 ) -> None:
     (row,) = changed(before, now).open
@@ -136,7 +136,7 @@ def test_another_role_timeline_or_cluster_is_told(
     assert row.text.startswith(text)
 
 
-def test_a_system_identifier_that_may_not_be_read_is_no_other_cluster() -> None:
+def test_an_unreadable_system_identifier_is_not_another_cluster() -> None:
     assert changed({}, {"system_identifier": None}).open == []
 
 
@@ -146,7 +146,7 @@ def test_an_upgrade_is_one_finding_with_its_restart() -> None:
     assert row.severity == "warning"
 
 
-def test_settings_are_told_from_the_first_value_to_the_last() -> None:
+def test_settings_are_reported_with_their_first_and_last_value() -> None:
     telling = Telling(RULES)
     for value in ("250", "300", "400"):
         telling.tick({"pg.server": server(with_settings={"max_connections": value})}, after_s=30.0)
@@ -156,7 +156,7 @@ def test_settings_are_told_from_the_first_value_to_the_last() -> None:
     assert telling.open == [], "it was put back"
 
 
-def test_a_secret_in_a_setting_stays_one() -> None:
+def test_a_secret_in_a_setting_stays_masked() -> None:
     secret = {"archive_command": "curl postgresql://archive:s3cret@store/%f"}
     (row,) = changed({"with_settings": {"archive_command": "false"}}, {"with_settings": secret}).open
     assert "s3cret" not in row.text + str(row.evidence)
@@ -166,7 +166,7 @@ def test_a_setting_that_can_no_longer_be_read_has_not_changed() -> None:
     assert changed({"with_settings": {"archive_command": "cp"}}, {}).open == []
 
 
-def test_a_crash_is_not_concluded_from_counters_that_counted_little() -> None:
+def test_a_crash_is_not_inferred_from_counters_with_low_values() -> None:
     def counted(commits: int) -> postgres.DatabaseStats:
         return postgres.DatabaseStats([of(postgres.DatabaseStat, oid=5, name="app", xact_commit=commits)])
 
@@ -194,7 +194,7 @@ def test_a_stopped_postmaster_needs_two_seconds_and_its_own_process() -> None:
     assert other.open == [], "a session that somebody debugs"
 
 
-def test_checkpointers_of_a_role_that_may_not_see_them_tell_nothing() -> None:
+def test_checkpointers_hidden_from_the_role_report_nothing() -> None:
     hidden = {"pg.activity": sessions(activity(9, None, backend_type=None))}
     telling = Telling(RULES)
     for _ in range(3):

@@ -30,15 +30,15 @@ def judged(*reverts: PendingRevertNow, note: str | None = None) -> list[FindingN
     return judge.conclusions.rows
 
 
-def test_nothing_is_told_where_nothing_is_owed() -> None:
+def test_without_pending_reverts_nothing_is_reported() -> None:
     assert judged() == []
 
 
-def test_a_run_that_goes_on_puts_it_back_itself() -> None:
+def test_an_active_run_reverts_it_itself() -> None:
     assert judged(structs.replace(MEMORY, run_is_active=True)) == []
 
 
-def test_what_is_left_is_named_with_what_was_before_and_since_when() -> None:
+def test_a_pending_revert_is_named_with_its_old_value_and_its_start() -> None:
     [row] = judged(MEMORY, structs.replace(MEMORY, id="3", parameter="max_wal_size", old="2GB", state="altered"))
     assert row.severity == "warning" and row.runbook == "put-back" and row.since_us == MEMORY.at_us
     assert row.text == "work_mem (9MB), max_wal_size (9MB) still differ from before run r-1 (ended)"
@@ -49,7 +49,7 @@ def test_what_is_left_is_named_with_what_was_before_and_since_when() -> None:
     assert row.evidence["who"] == ["ann"] and row.evidence["runs"] == ["r-1"]
 
 
-def test_without_fsync_it_is_critical_and_told_while_the_run_goes_on_too() -> None:
+def test_without_fsync_it_is_critical_and_reported_even_during_the_run() -> None:
     assert judged(MEMORY, SYNC)[0].severity == "critical"
     [row] = judged(structs.replace(SYNC, run_is_active=True), structs.replace(MEMORY, run_is_active=True))
     assert row.severity == "info" and "destroys the whole cluster" in row.text and "work_mem" not in row.text
@@ -66,13 +66,13 @@ def test_without_fsync_it_is_critical_and_told_while_the_run_goes_on_too() -> No
         ("unknown", "unknown", "critical", "not known whether"),
     ],
 )
-def test_a_crash_meanwhile_is_told_where_it_can_be(state: str, trust: str, severity: str, said: str) -> None:
+def test_a_crash_in_between_is_reported_if_it_is_known(state: str, trust: str, severity: str, said: str) -> None:
     [row] = judged(structs.replace(SYNC, state=state, trust=trust))
     assert row.severity == severity and said in row.text
     assert ("trusted" in row.text) == (trust == "untrusted")
 
 
-def test_where_the_server_has_not_answered_nothing_is_said_of_what_is_set() -> None:
+def test_if_the_server_has_not_answered_nothing_is_reported_about_its_settings() -> None:
     [row] = judged(structs.replace(MEMORY, state="unknown", found=None))
     assert row.text.startswith("Whether work_mem (9MB) is still set by run r-1 (ended), is not known")
 
@@ -82,6 +82,6 @@ def test_a_value_that_looks_like_a_secret_is_not_shown() -> None:
     assert "s3cret" not in row.text + str(row.evidence)
 
 
-def test_what_cannot_be_read_is_a_finding_of_its_own() -> None:
+def test_an_unreadable_file_is_a_finding_of_its_own() -> None:
     rows = judged(MEMORY, note="/var/lib/dba-console/reverts/1.json cannot be read: Input/output error")
     assert {row.id for row in rows} == {"settings-left", "settings-left:unreadable"}

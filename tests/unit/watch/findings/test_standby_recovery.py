@@ -48,7 +48,7 @@ class Standby:
 # -- no WAL receiver -------------------------------------------------------------------------------------------------
 
 
-def test_a_standby_that_received_nothing_since_it_started_is_told_as_soon_as_replay_is_seen_to_stand() -> None:
+def test_a_standby_without_wal_since_its_start_is_reported_once_replay_is_seen_to_stop() -> None:
     standby = Standby(up_s=18 * 60)
     assert standby.reads(**{**NO_RECEIVER, "receive_lsn": None}) == {}
     found = only(standby.reads(**{**NO_RECEIVER, "receive_lsn": None}))
@@ -59,30 +59,30 @@ def test_a_standby_that_received_nothing_since_it_started_is_told_as_soon_as_rep
     assert "log" in (found.advice or "")
 
 
-def test_a_receiver_that_asked_from_the_beginning_of_a_segment_has_received_nothing_yet() -> None:
+def test_a_receiver_that_requested_a_segment_start_has_received_nothing_yet() -> None:
     found = only(Standby().reads(2, **{**NO_RECEIVER, "lsn": 10 * GB + MB}))
     assert "streaming since the server started" in found.text
 
 
-def test_what_came_from_an_archive_does_not_say_that_nothing_was_received() -> None:
+def test_wal_from_an_archive_does_not_mean_that_nothing_was_received() -> None:
     fields: dict[str, Any] = {**NO_RECEIVER, "lsn": 10 * GB + MB, "restore_command_set": True}
     assert Standby().reads(12, **fields) == {}
 
 
-def test_one_that_has_just_started_is_given_half_a_minute() -> None:
+def test_a_standby_that_just_started_gets_half_a_minute() -> None:
     standby = Standby(up_s=5)
     assert standby.reads(12, **{**NO_RECEIVER, "receive_lsn": None}) == {}
     assert standby.reads(3, **{**NO_RECEIVER, "receive_lsn": None}) != {}
 
 
-def test_a_console_that_starts_after_the_break_tells_it_within_eight_seconds() -> None:
+def test_a_console_started_after_the_break_reports_it_within_eight_seconds() -> None:
     standby = Standby()
     assert standby.reads(4, commit_s=14 * 60, **NO_RECEIVER) == {}
     found = only(standby.reads(commit_s=14 * 60, **NO_RECEIVER))
     assert "the last transaction replayed was committed 14m" in found.text
 
 
-def test_a_receiver_that_was_seen_is_given_the_time_of_a_restart_of_the_primary() -> None:
+def test_a_known_receiver_gets_the_time_of_a_restart_of_the_primary() -> None:
     standby = Standby()
     standby.reads(commit_s=HOUR, **STREAM)
     assert standby.reads(15, commit_s=HOUR, **NO_RECEIVER) == {}
@@ -91,7 +91,7 @@ def test_a_receiver_that_was_seen_is_given_the_time_of_a_restart_of_the_primary(
     assert set(standby.reads(3, commit_s=HOUR, **NO_RECEIVER)) == {"wal-receiver-down"}
 
 
-def test_a_receiver_that_is_there_and_waits_receives_nothing() -> None:
+def test_a_waiting_receiver_receives_nothing() -> None:
     standby = Standby()
     assert standby.reads(20, **{**STREAM, "receiver_status": "waiting"}) != {}
 
@@ -102,13 +102,13 @@ def test_it_clears_once_it_streams_again() -> None:
     assert standby.reads(6, **STREAM) == {}
 
 
-def test_a_standby_that_lives_of_its_archive_alone_is_meant_to_have_no_receiver() -> None:
+def test_an_archive_only_standby_needs_no_receiver() -> None:
     standby = Standby()
     archive: dict[str, Any] = {"primary_conninfo_set": False, "restore_command_set": True}
     assert standby.reads(30, commit_s=HOUR, **archive) == {}
 
 
-def test_a_standby_that_catches_up_from_its_archive_is_not_told_of() -> None:
+def test_a_standby_that_catches_up_from_its_archive_is_not_reported() -> None:
     standby = Standby()
     for tick in range(30):
         behind = (30 - tick) * 16 * MB
@@ -121,22 +121,22 @@ def test_a_standby_that_catches_up_from_its_archive_is_not_told_of() -> None:
         assert standby.reads(commit_s=HOUR, **fields) == {}
 
 
-def test_a_role_that_may_not_see_the_receiver_or_primary_conninfo_is_told_nothing() -> None:
+def test_a_role_that_may_not_see_receiver_or_primary_conninfo_gets_no_report() -> None:
     assert Standby().reads(30, receiver_pid=7, receive_lsn=10 * GB, primary_conninfo_set=True) == {}
     assert Standby().reads(30, receive_lsn=10 * GB) == {}
 
 
-def test_where_primary_conninfo_is_hidden_a_standby_without_an_archive_is_still_known_to_receive_nothing() -> None:
+def test_with_hidden_primary_conninfo_a_standby_without_archive_is_still_detected() -> None:
     hidden = {**NO_RECEIVER, "primary_conninfo_set": None}
     assert set(Standby().reads(6, commit_s=HOUR, **hidden)) == {"wal-receiver-down"}
     assert Standby().reads(30, commit_s=HOUR, **{**hidden, "restore_command_set": True}) == {}
 
 
-def test_a_primary_has_no_receiver_to_miss() -> None:
+def test_a_primary_needs_no_receiver() -> None:
     assert Standby().reads(30, **{**NO_RECEIVER, "in_recovery": False}) == {}
 
 
-def test_a_delayed_standby_starts_its_receiver_late_which_is_a_remark_until_the_delay_is_over() -> None:
+def test_a_delayed_standby_starts_its_receiver_late_which_is_info_until_the_delay_is_over() -> None:
     fields: dict[str, Any] = {**NO_RECEIVER, "receive_lsn": None}
     found = only(Standby(up_s=120, recovery_min_apply_delay="3600000").reads(2, **fields))
     assert found.severity == "info"
@@ -144,7 +144,7 @@ def test_a_delayed_standby_starts_its_receiver_late_which_is_a_remark_until_the_
     assert only(Standby(up_s=2 * HOUR, recovery_min_apply_delay="3600000").reads(2, **fields)).severity == "warning"
 
 
-def test_what_it_shows_is_old_because_it_receives_nothing_and_that_is_one_finding() -> None:
+def test_old_data_because_nothing_is_received_is_one_finding() -> None:
     standby = Standby("wal-receiver-down", "replication-lag")
     found = only(standby.reads(6, commit_s=HOUR, **NO_RECEIVER))
     assert found.text == (
@@ -155,20 +155,20 @@ def test_what_it_shows_is_old_because_it_receives_nothing_and_that_is_one_findin
 # -- replay paused ---------------------------------------------------------------------------------------------------
 
 
-def test_a_paused_replay_is_told_from_the_first_reading_also_where_no_commit_was_replayed() -> None:
+def test_a_paused_replay_is_reported_from_the_first_reading_even_without_a_replayed_commit() -> None:
     found = only(Standby("replay-paused").reads(lsn=10 * GB - 144 * MB, replay_paused=True, **STREAM))
     assert (found.id, found.severity) == ("replay-paused", "warning")
     assert found.text == "Replay on this standby is paused: 144 MB of WAL received and not replayed"
     assert "pg_wal_replay_resume" in (found.advice or "")
 
 
-def test_a_replay_that_goes_on_again_is_no_finding_any_more() -> None:
+def test_a_resumed_replay_is_no_longer_a_finding() -> None:
     standby = Standby("replay-paused")
     assert standby.reads(replay_paused=True, **STREAM) != {}
     assert standby.reads(replay_paused=False, **STREAM) == {}
 
 
-def test_recovery_that_stopped_at_its_target_is_a_remark_and_says_what_resuming_would_do() -> None:
+def test_recovery_stopped_at_its_target_is_info_and_states_the_effect_of_resuming() -> None:
     found = only(Standby("replay-paused", recovery_target_time="2026-11-20 14:53:07").reads(replay_paused=True))
     assert (found.severity, found.text) == ("info", "Replay on this standby is paused, with recovery_target_time set")
     assert "becomes a primary" in (found.advice or "")
@@ -181,13 +181,13 @@ def delayed() -> Standby:
     return Standby("replication-lag", recovery_min_apply_delay="600000")
 
 
-def test_a_delayed_standby_may_be_behind_by_its_delay_however_old_the_last_commit_is() -> None:
+def test_a_delayed_standby_may_lag_by_its_delay_however_old_the_last_commit_is() -> None:
     standby = delayed()
     for _ in range(300):
         assert standby.reads(commit_s=HOUR, **{**STREAM, "receive_lsn": 12 * GB}) == {}
 
 
-def test_a_delayed_standby_that_replays_too_late_is_told_by_how_much() -> None:
+def test_a_delayed_standby_that_replays_too_late_is_reported_with_its_lag() -> None:
     standby, waiting = delayed(), {**STREAM, "receive_lsn": 10 * GB + 50 * MB}
     standby.reads(300, commit_s=HOUR, **waiting)
     found = only(standby.reads(40, commit_s=HOUR, **waiting))
@@ -197,7 +197,7 @@ def test_a_delayed_standby_that_replays_too_late_is_told_by_how_much() -> None:
     )
 
 
-def test_a_delayed_standby_that_replays_in_its_time_is_never_late() -> None:
+def test_a_delayed_standby_that_replays_on_time_is_never_late() -> None:
     standby, step = delayed(), 1 * MB
     for tick in range(800):
         replayed = 10 * GB + max(0, tick - 300) * step
@@ -205,7 +205,7 @@ def test_a_delayed_standby_that_replays_in_its_time_is_never_late() -> None:
         assert standby.reads(commit_s=601, **fields) == {}
 
 
-def test_what_is_remembered_of_a_replay_that_is_stuck_for_hours_has_a_bound() -> None:
+def test_the_memory_of_a_replay_stuck_for_hours_is_limited() -> None:
     standby, step = Standby("replication-lag", recovery_min_apply_delay="10000"), 1 * MB
     for tick in range(1000):
         fields: dict[str, Any] = {**STREAM, "receive_lsn": 11 * GB + tick * step}

@@ -30,31 +30,31 @@ def lagging(ticks: int, *, watching: Watching | None = None, in_recovery: bool =
     return findings
 
 
-def test_a_standby_behind_by_a_minute_is_a_warning_at_the_first_reading_with_where_it_is_stuck() -> None:
+def test_a_lag_of_a_minute_is_a_warning_at_the_first_reading_with_where_it_is_stuck() -> None:
     row = standby(sent_lsn=10 * GB, flush_lsn=10 * GB - MB, replay_lsn=10 * GB - 300 * MB, replay_lag_s=75.0)
     found = only(lagging(1, standbys=[row]))
     assert (found.id, found.severity) == ("replication-lag:db3", "warning")
     assert found.text == "Standby db3 is behind by 1m15s, 300 MB of WAL, most of it not replayed"
 
 
-def test_a_standby_behind_by_ten_minutes_is_critical() -> None:
+def test_a_lag_of_ten_minutes_is_critical() -> None:
     row = standby(sent_lsn=10 * GB - 300 * MB, flush_lsn=9 * GB, replay_lsn=9 * GB, replay_lag_s=700.0)
     assert only(lagging(7, standbys=[row])).severity == "critical"
 
 
-def test_a_gigabyte_behind_is_told_from_half_a_minute_on() -> None:
+def test_a_lag_of_a_gigabyte_is_reported_after_half_a_minute() -> None:
     far: dict[str, Any] = {"sent_lsn": 8 * GB, "flush_lsn": 8 * GB, "replay_lsn": 8 * GB}
     assert lagging(20, standbys=[standby(**far, replay_lag_s=29.0)]) == {}, "a burst on a busy server"
     assert "most of it not sent" in only(lagging(4, standbys=[standby(**far, replay_lag_s=31.0)])).text
 
 
-def test_a_gigabyte_behind_for_a_time_that_is_not_known_is_told_where_it_stays() -> None:
+def test_a_gigabyte_of_lag_of_unknown_age_is_reported_with_its_location() -> None:
     row = standby(sent_lsn=8 * GB, flush_lsn=8 * GB, replay_lsn=8 * GB)
     assert lagging(3, standbys=[row]) == {}
     assert "most of it not sent" in only(lagging(4, standbys=[row])).text
 
 
-def test_a_standby_that_comes_nearer_is_no_finding_however_far_it_is_behind() -> None:
+def test_a_standby_that_catches_up_is_not_a_finding_however_large_its_lag() -> None:
     watching = Watching(rule("replication-lag"))
     for turn in range(60):
         at = 1 * GB + turn * 50 * MB
@@ -62,7 +62,7 @@ def test_a_standby_that_comes_nearer_is_no_finding_however_far_it_is_behind() ->
         assert lagging(1, watching=watching, standbys=[row]) == {}
 
 
-def test_a_standby_that_is_meant_to_be_behind_is_told_as_such_and_not_warned_of() -> None:
+def test_a_standby_delayed_by_design_is_reported_as_such_without_a_warning() -> None:
     limits = Limits(wal=WalLimits(delayed_standbys=["db3"]))
     watching = Watching(rule("replication-lag"), rule("standby-delayed"), limits=limits)
     row = standby(sent_lsn=10 * GB, flush_lsn=10 * GB, replay_lsn=1 * GB, replay_lag_s=3600.0)
@@ -72,22 +72,22 @@ def test_a_standby_that_is_meant_to_be_behind_is_told_as_such_and_not_warned_of(
     assert "replication-lag:db4" in lagging(1, watching=watching, standbys=[row, other])
 
 
-def test_a_standby_that_has_caught_up_is_not_behind_whatever_it_last_reported() -> None:
+def test_a_standby_that_has_caught_up_has_no_lag_whatever_it_last_reported() -> None:
     row = standby(sent_lsn=10 * GB, flush_lsn=10 * GB, replay_lsn=10 * GB, replay_lag_s=700.0)
     assert lagging(7, standbys=[row]) == {}
 
 
-def test_standbys_a_role_may_not_see_say_nothing() -> None:
+def test_standbys_hidden_from_the_role_raise_nothing() -> None:
     assert lagging(7, standbys=[standby(state=None, replay_lsn=None)]) == {}
 
 
-def test_a_standby_that_replays_what_it_receives_is_not_behind_on_an_idle_primary() -> None:
+def test_a_standby_that_replays_what_it_receives_has_no_lag_on_an_idle_primary() -> None:
     watching = Watching(rule("replication-lag"))
     stream = {"receive_lsn": 10 * GB, "receiver_status": "streaming", "replay_at": watching.ago(HOUR)}
     assert lagging(10, watching=watching, in_recovery=True, **stream) == {}
 
 
-def test_a_standby_behind_because_it_is_paused_says_so_and_how_to_go_on() -> None:
+def test_a_lag_caused_by_a_pause_names_it_and_how_to_resume() -> None:
     watching = Watching(rule("replication-lag"), rule("replay-paused"))
     stream = {"receive_lsn": 10 * GB + 50 * MB, "receiver_status": "streaming", "replay_paused": True}
     found = only(lagging(7, watching=watching, in_recovery=True, replay_at=watching.ago(120), **stream))
@@ -95,7 +95,7 @@ def test_a_standby_behind_because_it_is_paused_says_so_and_how_to_go_on() -> Non
     assert "pg_wal_replay_resume" in (found.advice or "")
 
 
-def test_a_standby_without_a_stream_is_told_and_warned_of_only_if_it_had_one() -> None:
+def test_a_standby_without_a_stream_is_reported_with_a_warning_only_if_it_had_one() -> None:
     watching = Watching(rule("replication-lag"))
     assert only(lagging(7, watching=watching, in_recovery=True, replay_at=watching.ago(HOUR))).severity == "info"
     lagging(10, watching=watching, in_recovery=True, receive_lsn=10 * GB, receiver_status="streaming")
@@ -133,7 +133,7 @@ def test_a_standby_that_streamed_for_an_hour_is_missed_after_ten_seconds() -> No
     assert "after streaming for 1h00" in found.text
 
 
-def test_it_is_over_as_soon_as_the_standby_is_back_with_another_process() -> None:
+def test_it_clears_as_soon_as_the_standby_returns_with_another_process() -> None:
     standbys = Standbys()
     standbys.reads(standbys.old())
     standbys.reads(ticks=8)
@@ -155,25 +155,25 @@ def test_a_standby_that_restarts_is_not_missed() -> None:
         {"name": "pg_16399_sync_16391_7431204485839012345"},
     ],
 )
-def test_backups_receivers_and_copies_of_one_table_come_and_go(fields: dict[str, Any]) -> None:
+def test_backups_receivers_and_table_copies_are_not_missed(fields: dict[str, Any]) -> None:
     standbys = Standbys()
     standbys.reads(standbys.old(**fields))
     assert standbys.reads(ticks=10) == {}
 
 
-def test_a_standby_that_was_there_for_seconds_is_not_missed() -> None:
+def test_a_standby_present_for_seconds_is_not_missed() -> None:
     standbys = Standbys()
     standbys.reads(standby(backend_start=standbys.watching.ago(5)), ticks=3)
     assert standbys.reads(ticks=10) == {}
 
 
-def test_standbys_that_were_not_read_are_not_gone() -> None:
+def test_unread_standbys_are_not_lost() -> None:
     standbys = Standbys()
     standbys.reads(standbys.old())
     assert standbys.reads(ticks=10, note="standbys not known: canceling statement due to timeout") == {}
 
 
-def test_time_nobody_watched_is_no_time_a_standby_was_away() -> None:
+def test_unobserved_time_does_not_count_as_absence_of_a_standby() -> None:
     standbys = Standbys()
     standbys.reads(standbys.old())
     standbys.watching.loses("pg.replication", after_s=90.0)
@@ -181,7 +181,7 @@ def test_time_nobody_watched_is_no_time_a_standby_was_away() -> None:
     assert set(standbys.reads(ticks=3)) == {"standby-gone:db3"}
 
 
-def test_a_subscriber_is_called_one() -> None:
+def test_a_subscriber_is_named_as_such() -> None:
     standbys = Standbys()
     slot = of(postgres.Slot, name="sub", kind="logical", active_pid=7)
     replication = of(postgres.Replication, lsn=10 * GB, timeline=1, standbys=[standbys.old("sub")], slots=[slot])
@@ -189,13 +189,13 @@ def test_a_subscriber_is_called_one() -> None:
     assert only(standbys.reads(ticks=7)).text.startswith("Subscriber sub is gone")
 
 
-def test_of_two_standbys_of_one_name_one_is_missed() -> None:
+def test_of_two_standbys_with_one_name_one_is_missed() -> None:
     standbys = Standbys()
     standbys.reads(standbys.old("walreceiver"), standbys.old("walreceiver", pid=9))
     assert set(standbys.reads(standbys.old("walreceiver"), ticks=7)) == {"standby-gone:walreceiver at 10.0.0.3 (2)"}
 
 
-def test_where_commits_wait_for_the_one_that_is_gone_it_is_critical() -> None:
+def test_if_commits_wait_for_the_lost_standby_it_is_critical() -> None:
     standbys = Standbys(synchronous_standby_names="FIRST 1 (db3)")
     standbys.reads(standbys.old(sync_state="sync"))
     found = only(standbys.reads(ticks=7, waiting=4))
@@ -203,14 +203,14 @@ def test_where_commits_wait_for_the_one_that_is_gone_it_is_critical() -> None:
     assert "commits wait for a synchronous standby (4 sessions wait now)" in found.text
 
 
-def test_where_another_takes_its_place_it_is_not() -> None:
+def test_if_another_standby_replaces_it_it_is_not_critical() -> None:
     standbys = Standbys(synchronous_standby_names="FIRST 1 (db3, db4)")
     standbys.reads(standbys.old(sync_state="sync"), standbys.old("db4", pid=9, sync_state="potential"))
     found = only(standbys.reads(standbys.old("db4", pid=9, sync_state="sync"), ticks=7))
     assert found.severity == "warning"
 
 
-def test_commits_that_wait_for_a_standby_nobody_ever_saw_are_told() -> None:
+def test_commits_waiting_for_a_standby_never_seen_are_reported() -> None:
     standbys = Standbys(synchronous_standby_names="db9")
     found = only(standbys.reads(ticks=7, waiting=2))
     assert (found.id, found.severity) == ("standby-gone", "critical")

@@ -26,7 +26,7 @@ class Seen:
         return found
 
 
-def test_errors_are_told_when_they_are_counted_and_not_those_of_before() -> None:
+def test_errors_are_reported_when_counted_and_earlier_ones_are_not() -> None:
     seen = Seen()
     assert seen.reads(3) == {}
     found = only(seen.reads(apply_errors=9))
@@ -35,13 +35,13 @@ def test_errors_are_told_when_they_are_counted_and_not_those_of_before() -> None
     assert seen.reads(6, apply_errors=9) == {}, "it goes on"
 
 
-def test_one_whose_worker_is_away_for_a_moment_is_no_finding_and_after_a_minute_it_is() -> None:
+def test_a_briefly_missing_worker_is_not_a_finding_and_after_a_minute_it_is() -> None:
     seen = Seen()
     assert seen.reads(2, worker_pid=None) == {}
     assert "has had no apply worker for 1m" in only(seen.reads(worker_pid=None)).text
 
 
-def test_one_that_an_error_disabled_is_a_warning_and_one_somebody_disabled_a_remark() -> None:
+def test_a_subscription_disabled_by_an_error_is_a_warning_and_by_a_user_info() -> None:
     error = only(Seen().reads(enabled=False, worker_pid=None, disable_on_error=True))
     assert error.severity == "warning" and "was disabled by an error, and its slot retains WAL" in error.text
     meant = only(Seen().reads(enabled=False, worker_pid=None, disable_on_error=True, apply_errors=0))
@@ -50,7 +50,7 @@ def test_one_that_an_error_disabled_is_a_warning_and_one_somebody_disabled_a_rem
     )  # fmt: skip
 
 
-def test_a_counter_that_was_reset_is_no_error() -> None:
+def test_a_reset_counter_is_not_an_error() -> None:
     seen = Seen()
     seen.reads(2)
     assert seen.reads(2, apply_errors=0) == {}

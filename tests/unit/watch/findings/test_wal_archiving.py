@@ -69,7 +69,7 @@ def test_the_third_failure_in_a_row_is_critical() -> None:
     assert "failed 3 times in a row" in found.text
 
 
-def test_it_is_over_when_a_file_was_archived_again() -> None:
+def test_it_clears_when_a_file_was_archived_again() -> None:
     archive = Archive()
     archive.reads(failed=1, failed_s=0.5, ready=1)
     for _ in range(12):
@@ -78,7 +78,7 @@ def test_it_is_over_when_a_file_was_archived_again() -> None:
     assert findings == {}
 
 
-def test_a_row_of_failures_ends_with_a_file_that_was_archived() -> None:
+def test_an_archived_file_ends_a_series_of_failures() -> None:
     archive = Archive()
     archive.reads(failed=2, failed_s=0.5, ready=1)
     archive.archived_at = archive.watching.ago(0.1)
@@ -94,18 +94,18 @@ def test_an_archive_that_never_worked_counts_from_its_first_failure() -> None:
     assert "9 times in a row" in found.text and "none was ever archived" in found.text
 
 
-def test_a_server_that_writes_nothing_archives_nothing_and_that_is_no_finding() -> None:
+def test_an_idle_server_that_archives_nothing_is_not_a_finding() -> None:
     archive = Archive()
     archive.archived_at = archive.watching.ago(10 * 86_400)
     assert archive.reads() == {}
 
 
-def test_a_failure_of_long_ago_that_left_nothing_waiting_is_no_finding() -> None:
+def test_an_old_failure_without_waiting_files_is_not_a_finding() -> None:
     archive = Archive()
     assert archive.reads(failed=3, failed_s=30, ready=0) == {}
 
 
-def test_counters_that_were_reset_say_nothing() -> None:
+def test_reset_counters_report_nothing() -> None:
     archive = Archive()
     archive.reads(failed=5)
     archive.archived_at = None
@@ -113,19 +113,19 @@ def test_counters_that_were_reset_say_nothing() -> None:
     assert reset == {}
 
 
-def test_without_archiving_nothing_is_said() -> None:
+def test_without_archiving_nothing_is_reported() -> None:
     archive = Archive()
     assert archive.reads(failed=3, failed_s=1, ready=200, enabled=False) == {}
 
 
-def test_a_role_that_may_not_see_what_waits_is_told_of_the_failure_and_of_no_number() -> None:
+def test_a_role_that_may_not_see_the_backlog_gets_the_failure_without_a_number() -> None:
     archive = Archive()
     found = only(archive.reads(failed=1, failed_s=0.5, ready=None))
     assert found.evidence["archive_ready_count"] is None
     assert "pg_monitor" in found.text
 
 
-def test_the_date_of_the_full_disk_is_told_where_rate_and_room_are_known() -> None:
+def test_the_fill_time_of_the_disk_is_reported_if_rate_and_free_space_are_known() -> None:
     archive = Archive(available=36 * GB)
     for tick in range(6):
         position = of(postgres.Replication, lsn=tick * 10 * MB, timeline=1)
@@ -135,7 +135,7 @@ def test_the_date_of_the_full_disk_is_told_where_rate_and_room_are_known() -> No
     assert "pg_wal fills its disk in 1h01" in found.text
 
 
-def test_files_that_wait_though_nothing_fails_are_a_backlog_and_their_number_alone_is_never_critical() -> None:
+def test_waiting_files_without_failures_are_a_backlog_and_never_critical_by_number_alone() -> None:
     archive = Archive()
     assert archive.reads(ready=15) == {}
     found = only(archive.reads(ready=16))
@@ -145,14 +145,14 @@ def test_files_that_wait_though_nothing_fails_are_a_backlog_and_their_number_alo
 
 
 @pytest.mark.parametrize(("megabytes", "few", "many"), [(1, 255, 256), (64, 3, 4), (1024, 2, 3)])
-def test_how_many_files_are_a_backlog_depends_on_their_size(megabytes: int, few: int, many: int) -> None:
+def test_the_number_of_files_in_a_backlog_depends_on_their_size(megabytes: int, few: int, many: int) -> None:
     archive = Archive()
     archive.watching.sees({"pg.server": primary(set={"wal_segment_size": str(megabytes * MB)})})
     assert archive.reads(ready=few) == {}
     assert only(archive.reads(ready=many)).severity == "warning"
 
 
-def test_a_file_that_waits_for_long_is_told_however_few_they_are() -> None:
+def test_a_file_that_waits_for_long_is_reported_even_alone() -> None:
     archive = Archive()
     assert archive.reads(ready=2, oldest_ready_at=archive.watching.ago(890)) == {}
     found = only(archive.reads(ready=2, oldest_ready_at=archive.watching.ago(910)))
@@ -164,7 +164,7 @@ def test_a_file_that_waits_for_long_is_told_however_few_they_are() -> None:
 
 
 @pytest.mark.parametrize(("grows", "severity"), [(1, "critical"), (0, "warning")])
-def test_a_backlog_that_fills_the_disk_within_the_hour_is_critical_and_one_that_stands_is_not(
+def test_a_backlog_that_fills_the_disk_within_the_hour_is_critical_and_a_constant_one_is_not(
     grows: int, severity: str
 ) -> None:
     archive = Archive(available=36 * GB)
@@ -175,14 +175,14 @@ def test_a_backlog_that_fills_the_disk_within_the_hour_is_critical_and_one_that_
     assert ("pg_wal fills its disk in 38m" in found.text) == bool(grows)
 
 
-def test_a_backlog_because_there_is_no_command_says_so() -> None:
+def test_a_backlog_without_a_command_is_reported_as_such() -> None:
     watching = Watching(rule("archive-backlog"))
     archiver = of(postgres.Archiver, enabled=True, ready_count=20)
     found = only(watching.sees({"pg.server": primary(set={"archive_command": ""}), "pg.archiver": archiver}))
     assert found.text.startswith("Nothing archives WAL (no archive_command): 20 files")
 
 
-def test_a_backlog_that_is_being_worked_off_is_told_until_it_is_well_below() -> None:
+def test_a_shrinking_backlog_is_reported_until_it_is_well_below() -> None:
     archive = Archive()
     archive.reads(ready=20)
     for _ in range(20):
@@ -207,5 +207,5 @@ def test_wal_in_memory_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("fstype", "holds"), [("xfs", ["wal"]), ("tmpfs", ["temp"])])
-def test_wal_on_a_disk_is_none_and_temporary_files_in_memory_are_fine(fstype: str, holds: list[str]) -> None:
+def test_wal_on_disk_and_temporary_files_in_memory_are_not_findings(fstype: str, holds: list[str]) -> None:
     assert placed(fstype, holds) == {}

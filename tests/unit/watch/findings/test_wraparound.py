@@ -37,7 +37,7 @@ def test_a_cluster_whose_vacuum_keeps_up_has_no_finding(age: int) -> None:
     assert aged(age) == {}
 
 
-def test_an_age_at_two_fifths_of_the_stop_is_a_warning_with_what_is_left() -> None:
+def test_an_age_at_two_fifths_of_the_stop_is_a_warning_with_the_remaining_ids() -> None:
     found = only(aged(900 * MILLION))
     assert found.severity == "warning"
     assert found.text == (
@@ -45,14 +45,14 @@ def test_an_age_at_two_fifths_of_the_stop_is_a_warning_with_what_is_left() -> No
     )
 
 
-def test_past_the_failsafe_it_is_critical_at_first_sight() -> None:
+def test_past_the_failsafe_it_is_critical_at_the_first_reading() -> None:
     found = only(aged(1_700 * MILLION))
     assert found.severity == "critical"
     assert "failsafe" in found.text
     assert found.runbook == "xid-wraparound"
 
 
-def test_a_late_autovacuum_is_waited_for_but_not_for_ever() -> None:
+def test_a_late_autovacuum_is_waited_for_but_not_indefinitely() -> None:
     late = {"autovacuum_freeze_max_age": "2000000000"}
     assert aged(1_200 * MILLION, set=late) == {}
     assert only(aged(1_350 * MILLION, set=late)).severity == "warning"
@@ -89,11 +89,11 @@ def test_the_advice_is_that_of_the_version(major: int, words: str) -> None:
         (19, 2_060 * MILLION, 'database "appdb" must be vacuumed within 87483647 transactions'),
     ],
 )
-def test_what_the_server_says_is_told_in_the_words_of_its_version(major: int, age: int, says: str | None) -> None:
+def test_server_messages_are_quoted_in_the_wording_of_their_version(major: int, age: int, says: str | None) -> None:
     assert only(aged(age, major)).evidence["server_says"] == says
 
 
-def test_while_the_server_is_away_what_was_seen_stays_for_ten_minutes() -> None:
+def test_while_the_server_is_down_the_last_state_is_kept_for_ten_minutes() -> None:
     watching = Watching(rule("xid-wraparound"))
     watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION)})
     for _ in range(9):
@@ -102,11 +102,11 @@ def test_while_the_server_is_away_what_was_seen_stays_for_ten_minutes() -> None:
     assert watching.loses("pg.xids", after_s=20.0) == {}
 
 
-def test_where_the_server_has_stopped_that_is_what_is_said() -> None:
+def test_if_the_server_has_stopped_accepting_commands_that_is_reported() -> None:
     assert only(aged(STOP + 10)).text.startswith("PostgreSQL 16 no longer assigns transaction ids")
 
 
-def test_template0_counts_and_is_said_to_be_closed() -> None:
+def test_template0_counts_and_is_reported_as_closed() -> None:
     watching = Watching(rule("xid-wraparound"))
     readings = {"pg.server": primary(closed=("template0",)), "pg.xids": xids(900 * MILLION, name="template0")}
     found = only(watching.sees(readings))
@@ -114,7 +114,7 @@ def test_template0_counts_and_is_said_to_be_closed() -> None:
     assert "ALLOW_CONNECTIONS" in (found.advice or "")
 
 
-def test_the_burn_rate_gives_the_dates() -> None:
+def test_the_xid_rate_gives_the_times() -> None:
     watching = Watching(rule("xid-wraparound"))
     watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
     for step in range(1, 3):
@@ -126,21 +126,21 @@ def test_the_burn_rate_gives_the_dates() -> None:
     assert "in 14d" in found.text and "at 1,000 a second; it warns in 13d" in found.text
 
 
-def test_what_is_used_up_within_a_day_is_critical() -> None:
+def test_ids_used_up_within_a_day_are_critical() -> None:
     watching = Watching(rule("xid-wraparound"))
     watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
     later = {"pg.xids": xids(901 * MILLION, next_xid=10**10 + MILLION)}
     assert only(watching.sees(later, after_s=30.0)).severity == "critical"
 
 
-def test_a_burst_on_a_young_cluster_is_no_finding_however_fast() -> None:
+def test_a_burst_on_a_young_cluster_is_not_a_finding_however_fast() -> None:
     watching = Watching(rule("xid-wraparound"))
     watching.sees({"pg.server": primary(), "pg.xids": xids(100 * MILLION, next_xid=10**10)})
     later = {"pg.xids": xids(103 * MILLION, next_xid=10**10 + 3 * MILLION)}
     assert watching.sees(later, after_s=30.0) == {}
 
 
-def test_an_idle_server_reaches_nothing_within_a_year() -> None:
+def test_an_idle_server_reaches_no_limit_within_a_year() -> None:
     watching = Watching(rule("xid-wraparound"))
     for _ in range(3):
         readings = {"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)}
@@ -148,11 +148,11 @@ def test_an_idle_server_reaches_nothing_within_a_year() -> None:
     assert "(not within a year at the current rate)" in found.text
 
 
-def test_a_server_of_unknown_version_is_not_judged() -> None:
+def test_a_server_of_unknown_version_is_not_evaluated() -> None:
     assert Watching(rule("xid-wraparound")).sees({"pg.xids": xids(2_000 * MILLION)}) == {}
 
 
-def test_on_a_standby_the_advice_is_for_its_primary() -> None:
+def test_on_a_standby_the_advice_refers_to_its_primary() -> None:
     assert (only(aged(900 * MILLION, in_recovery=True)).advice or "").startswith("On its primary")
 
 
@@ -194,22 +194,22 @@ def vacuuming(watching: Watching, query: str = QUERY, *, waits_s: float | None =
     return findings
 
 
-def test_a_vacuum_against_wraparound_is_told_with_how_far_it_is() -> None:
+def test_an_anti_wraparound_vacuum_is_reported_with_its_progress() -> None:
     found = only(vacuuming(Watching(rule("wraparound-vacuum"))))
     assert found.severity == "info"
     assert found.text == "Autovacuum prevents wraparound of public.orders (scanning heap 41%)"
 
 
-def test_one_that_others_wait_behind_is_a_warning() -> None:
+def test_a_vacuum_that_blocks_others_is_a_warning() -> None:
     found = only(vacuuming(Watching(rule("wraparound-vacuum")), waits_s=30.0))
     assert found.severity == "warning"
     assert "1 session waits for it" in found.text
 
 
-def test_one_that_others_have_only_begun_to_wait_behind_is_not() -> None:
+def test_a_vacuum_that_only_just_blocks_others_is_not_a_warning() -> None:
     assert only(vacuuming(Watching(rule("wraparound-vacuum")), waits_s=2.0)).severity == "info"
 
 
 @pytest.mark.parametrize("query", ["autovacuum: VACUUM public.orders", "<insufficient privilege>"])
-def test_any_other_vacuum_is_not_told(query: str) -> None:
+def test_any_other_vacuum_is_not_reported(query: str) -> None:
     assert vacuuming(Watching(rule("wraparound-vacuum")), query) == {}

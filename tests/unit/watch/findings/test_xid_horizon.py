@@ -46,7 +46,9 @@ def watching_horizon() -> Watching:
         ("standby", "streaming", "standby x (hot_standby_feedback)", "hot_standby_feedback"),
     ],
 )
-def test_each_kind_of_holder_is_named_with_what_to_do(kind: str, state: str | None, named: str, advice: str) -> None:
+def test_each_kind_of_horizon_holder_is_named_with_advice(
+    kind: str, state: str | None, named: str, advice: str
+) -> None:
     watching = watching_horizon()
     row = postgres.HorizonHolder(kind, "x", 77, 81 * MILLION, watching.ago(HOUR), "appdb", state)
     found = only(horizon(watching, row))
@@ -55,7 +57,7 @@ def test_each_kind_of_holder_is_named_with_what_to_do(kind: str, state: str | No
     assert "81 M ids" in found.text
 
 
-def test_the_one_that_holds_most_is_named_first() -> None:
+def test_the_oldest_horizon_holder_is_named_first() -> None:
     watching = watching_horizon()
     small = postgres.HorizonHolder("backend", "app", 5, 60 * MILLION, watching.ago(DAY), "appdb", "active")
     large = postgres.HorizonHolder("slot", "old_sub", None, 90 * MILLION, None, "appdb", "inactive")
@@ -64,7 +66,7 @@ def test_the_one_that_holds_most_is_named_first() -> None:
     assert "and 1 more" in found.text
 
 
-def test_a_long_transaction_is_told_only_where_many_ids_were_used_meanwhile() -> None:
+def test_a_long_transaction_is_reported_only_if_many_ids_were_used_meanwhile() -> None:
     watching = watching_horizon()
     idle = postgres.HorizonHolder("backend", "app", 5, 3_000, watching.ago(2 * HOUR), "appdb", "active")
     assert horizon(watching, idle) == {}
@@ -72,31 +74,31 @@ def test_a_long_transaction_is_told_only_where_many_ids_were_used_meanwhile() ->
     assert only(horizon(watching, busy)).severity == "warning"
 
 
-def test_a_prepared_transaction_that_was_forgotten_is_told_whatever_its_age_in_ids() -> None:
+def test_a_forgotten_prepared_transaction_is_reported_whatever_its_age_in_ids() -> None:
     watching = watching_horizon()
     row = postgres.HorizonHolder("prepared", "tx-17", None, 3, watching.ago(2 * HOUR), "appdb", "app")
     found = only(horizon(watching, row))
     assert found.since_us == watching.server_us - int(2 * HOUR * 1e6)
 
 
-def test_a_dump_in_its_usual_time_is_told_and_not_warned_of() -> None:
+def test_a_dump_within_its_typical_duration_is_reported_without_a_warning() -> None:
     watching = watching_horizon()
     row = postgres.HorizonHolder("backend", "pg_dump", 5, 3 * MILLION, watching.ago(2 * HOUR), "appdb", "active")
     assert only(horizon(watching, row)).severity == "info"
 
 
-def test_ages_this_role_may_not_see_say_nothing() -> None:
+def test_ages_hidden_from_this_role_report_nothing() -> None:
     watching = watching_horizon()
     assert horizon(watching, postgres.HorizonHolder("backend", "app", 5, None, None, None, None)) == {}
 
 
-def test_what_a_standby_holds_is_its_primarys_to_tell() -> None:
+def test_what_a_standby_holds_back_is_reported_by_its_primary() -> None:
     watching = watching_horizon()
     row = postgres.HorizonHolder("backend", "app", 5, 81 * MILLION, watching.ago(HOUR), "appdb", "active")
     assert horizon(watching, row, in_recovery=True) == {}
 
 
-def test_ids_that_run_out_because_something_holds_the_horizon_are_one_finding() -> None:
+def test_ids_that_run_out_because_of_a_horizon_holder_are_one_finding() -> None:
     watching = watching_horizon()
     row = postgres.HorizonHolder("slot", "old_sub", None, 1_690 * MILLION, None, "appdb", "inactive")
     readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}
@@ -111,7 +113,7 @@ def test_ids_that_run_out_because_something_holds_the_horizon_are_one_finding() 
     assert "Then VACUUM as superuser in appdb" in (found.advice or "")
 
 
-def test_a_session_that_holds_it_idle_in_transaction_is_one_finding_and_not_two() -> None:
+def test_an_idle_transaction_that_holds_the_horizon_is_one_finding_and_not_two() -> None:
     idle = next(one for one in connections.RULES if one.name == "idle-in-transaction")
     watching = Watching(rule("horizon-held"), idle)
     row = postgres.HorizonHolder(
@@ -129,7 +131,7 @@ def test_a_session_that_holds_it_idle_in_transaction_is_one_finding_and_not_two(
     assert found.text.endswith(said), "what it does is said already"
 
 
-def test_a_holder_that_is_young_beside_the_age_is_not_its_cause() -> None:
+def test_a_holder_much_younger_than_the_age_is_not_its_cause() -> None:
     watching = watching_horizon()
     row = postgres.HorizonHolder("slot", "old_sub", None, 81 * MILLION, None, "appdb", "inactive")
     readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}

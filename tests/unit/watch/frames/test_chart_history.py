@@ -7,7 +7,7 @@ from dba_console.watch.frames.chart_history import ChartHistory
 S = 1_000_000
 
 
-def test_points_come_back_oldest_first() -> None:
+def test_points_are_returned_oldest_first() -> None:
     history = ChartHistory()
     history.extend([(1 * S, {"a": 1.0}), (2 * S, {"a": 2.0, "b": 5.0})])
     assert history.series("a") == [(1 * S, 1.0), (2 * S, 2.0)]
@@ -18,13 +18,13 @@ def test_an_unknown_name_has_no_points() -> None:
     assert ChartHistory().series("a") == []
 
 
-def test_what_is_older_than_the_span_is_not_told() -> None:
+def test_points_older_than_the_span_are_not_returned() -> None:
     history = ChartHistory(span_s=10)
     history.extend((tick * S, {"a": float(tick)}) for tick in range(1000))
     assert [value for _, value in history.series("a")] == [float(value) for value in range(989, 1000)]
 
 
-def test_a_series_that_ended_goes_away() -> None:
+def test_an_ended_series_is_removed() -> None:
     history = ChartHistory(span_s=10)
     history.add(1 * S, {"gone": 1.0})
     history.extend((tick * S, {"a": 0.0}) for tick in range(2, 100))
@@ -46,7 +46,7 @@ def test_a_tick_added_twice_counts_once() -> None:
     assert history.series("a") == [(1 * S, 1.0)]
 
 
-def test_a_copy_at_a_moment_does_not_move_on() -> None:
+def test_a_copy_at_a_time_does_not_change_later() -> None:
     history = ChartHistory()
     history.extend((tick * S, {"a": float(tick)}) for tick in range(10))
     paused = history.until(5 * S)

@@ -47,7 +47,7 @@ def test_only_client_backends_are_used_connections() -> None:
     assert panel.used == 1
 
 
-def test_usable_leaves_out_both_reserves() -> None:
+def test_usable_connections_exclude_both_reserves() -> None:
     panel = connections(watched(version_num=160004, with_settings={"reserved_connections": "5"}))
     assert (panel.max, panel.reserved_superuser, panel.reserved_role, panel.usable) == (250, 3, 5, 242)
 
@@ -77,20 +77,20 @@ def test_hidden_states_are_unknown_and_the_grant_is_named() -> None:
     assert "GRANT pg_monitor" in panel.note
 
 
-def test_the_oldest_idle_of_a_group_is_told_by_the_servers_clock() -> None:
+def test_the_oldest_idle_session_of_a_group_is_measured_by_the_server_clock() -> None:
     panel = connections(
         watched(activity(1, state_change=NOW_US - 5_000_000), activity(2, state_change=NOW_US - 90_000_000))
     )
     assert panel.by_application[0].oldest_idle_s == 90.0
 
 
-def test_a_role_without_a_limit_has_none_and_a_superusers_limit_does_not_count() -> None:
+def test_a_role_without_a_limit_has_none_and_that_of_a_superuser_does_not_count() -> None:
     roles = [of(postgres.Role, name="app", connection_limit=20), postgres.Role("root", 1, True)]
     panel = connections(watched(activity(1), activity(2, user="root"), activity(3, user="new"), roles=roles))
     assert {group.name: group.limit for group in panel.by_user} == {"app": 20, "root": None, "new": None}
 
 
-def test_a_steady_rise_tells_when_the_house_is_full() -> None:
+def test_a_steady_rise_gives_the_time_when_the_server_is_full() -> None:
     rows = [activity(pid) for pid in range(200)]
     panel = connections(watched(*rows), rising(0.2, last=200))
     assert panel.growth_per_min is not None and round(panel.growth_per_min) == 12
@@ -102,7 +102,7 @@ def test_a_few_connections_more_predict_nothing() -> None:
     assert panel.full_in_s is None
 
 
-def test_a_pool_that_has_opened_all_it_wants_grows_no_more() -> None:
+def test_a_pool_that_has_opened_all_its_connections_stops_growing() -> None:
     counts = [*[6.0] * 120, *[6.0 + 6 * second for second in range(1, 31)], *[186.0] * 30]
     history = ChartHistory()
     for second, count in enumerate(counts):
@@ -111,12 +111,12 @@ def test_a_pool_that_has_opened_all_it_wants_grows_no_more() -> None:
     assert (panel.growth_per_min, panel.full_in_s) == (0.0, None)
 
 
-def test_a_full_house_is_full_now() -> None:
+def test_a_full_server_is_full_now() -> None:
     panel = connections(watched(*[activity(pid) for pid in range(247)]))
     assert (panel.used_pct, panel.full_in_s) == (100.0, 0.0)
 
 
-def test_without_minutes_to_look_back_on_growth_is_unknown() -> None:
+def test_without_minutes_of_history_growth_is_unknown() -> None:
     panel = connections(watched(activity(1)))
     assert (panel.growth_per_min, panel.full_in_s) == (None, None)
 
@@ -135,13 +135,13 @@ def test_blind_mode_counts_process_titles_against_the_last_known_limit() -> None
     assert panel.note is not None and "process titles" in panel.note
 
 
-def test_blind_mode_without_ever_a_connection_takes_the_limit_from_the_control_file() -> None:
+def test_blind_mode_before_any_connection_uses_the_limit_from_the_control_file() -> None:
     control = of(host.ControlFile, max_connections=100)
     panel = connections(series({"host.titles": [titles(title(1, "idle"))], "host.control": [control]}))
     assert (panel.max, panel.used, panel.usable, panel.used_pct) == (100, 1, None, None)
 
 
-def test_a_server_whose_processes_are_gone_has_no_count() -> None:
+def test_a_server_without_processes_has_no_count() -> None:
     seen = picture(
         sample(part("host.titles", titles(title(1, "idle")), at_s=1), at_s=1),
         sample(part("host.titles", None, at_s=2, status="unsupported", note="no server process is found"), at_s=2),
@@ -150,12 +150,12 @@ def test_a_server_whose_processes_are_gone_has_no_count() -> None:
     assert (panel.status, panel.used, panel.active, panel.note) == ("stale", None, None, "no server process is found")
 
 
-def test_titles_without_state_leave_the_states_unknown() -> None:
+def test_titles_without_a_state_leave_the_states_unknown() -> None:
     panel = connections(series({"host.titles": [titles(title(1, None), updated=False)]}))
     assert (panel.used, panel.active, panel.idle) == (1, None, None)
 
 
-def test_a_connection_that_came_back_is_believed_over_older_titles() -> None:
+def test_a_restored_connection_takes_precedence_over_older_titles() -> None:
     seen = picture(
         sample(part("host.titles", titles(title(1, "idle")), at_s=1), at_s=1),
         sample(part("pg.activity", sessions(activity(1), activity(2)), at_s=2), at_s=2),
@@ -163,7 +163,7 @@ def test_a_connection_that_came_back_is_believed_over_older_titles() -> None:
     assert (connections(seen).source, connections(seen).used) == ("sql", 2)
 
 
-def test_sessions_that_are_not_tracked_leave_the_counts_of_states_unknown_and_say_why() -> None:
+def test_untracked_sessions_leave_the_state_counts_unknown_with_the_reason() -> None:
     rows = [activity(1, "active"), activity(2, "disabled"), activity(3, "disabled", wait_event_type="Lock")]
     panel = connections(watched(*rows))
     assert (panel.used, panel.active, panel.idle, panel.idle_in_transaction, panel.other_states) == (3, *[None] * 4)

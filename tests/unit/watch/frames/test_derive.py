@@ -56,7 +56,7 @@ def numbers(panel: PanelFrame) -> list[object]:
     ]
 
 
-def test_before_anything_was_read_every_number_is_unknown() -> None:
+def test_before_the_first_read_every_number_is_unknown() -> None:
     made = frame(picture())
     for name, panel in panels(made).items():
         if name not in ("events", "cluster"):
@@ -64,7 +64,7 @@ def test_before_anything_was_read_every_number_is_unknown() -> None:
     assert (made.target.state, made.target.role, made.own.cpu_pct) == ("disconnected", "unknown", None)
 
 
-def test_a_status_and_its_sentence_reach_the_panel() -> None:
+def test_a_status_and_its_note_reach_the_panel() -> None:
     seen = series({"host.cpu": [cpu()]}).with_sample(
         sample(part("host.cpu", None, at_s=2, status="denied", note="not readable"), at_s=2)
     )
@@ -72,7 +72,7 @@ def test_a_status_and_its_sentence_reach_the_panel() -> None:
     assert (made.io.status, made.io.note, made.io.age_s) == ("denied", "not readable", 1.0)
 
 
-def test_a_part_that_is_not_the_main_one_only_adds_its_sentence() -> None:
+def test_a_secondary_part_only_adds_its_note() -> None:
     seen = picture(
         sample(part("host.cpu", cpu()), part("host.pressure", None, status="unsupported", note="no PSI here"))
     )
@@ -81,7 +81,7 @@ def test_a_part_that_is_not_the_main_one_only_adds_its_sentence() -> None:
     assert made.io.note == "pressure stall information: no PSI here"
 
 
-def test_what_is_older_than_three_ticks_is_stale_and_says_since_when() -> None:
+def test_a_value_older_than_three_ticks_is_stale_with_its_start() -> None:
     seen = series({"host.cpu": [cpu(), cpu()]})
     for at_s in (3, 4, 5, 6):
         seen = seen.with_sample(sample(at_s=at_s))
@@ -96,7 +96,7 @@ def test_a_slow_part_is_not_stale_between_its_readings() -> None:
     assert frame(seen.with_sample(sample(at_s=70))).safety.status == "stale"
 
 
-def test_a_server_elsewhere_is_never_shown_beside_this_hosts_numbers() -> None:
+def test_a_remote_server_is_never_shown_with_numbers_of_this_host() -> None:
     parts = {**busy_server(10, 1), "pg.server": server(local=False, local_note="the server runs on db9")}
     made = frame(series({name: [reading] for name, reading in parts.items()}))
     for panel in (made.io, made.memory, made.disks):
@@ -107,7 +107,7 @@ def test_a_server_elsewhere_is_never_shown_beside_this_hosts_numbers() -> None:
     assert all(row.cpu_pct is None and row.rss_bytes is None for row in made.sessions.rows)
 
 
-def test_a_server_elsewhere_without_a_sentence_gets_one() -> None:
+def test_a_remote_server_without_a_note_gets_one() -> None:
     assert frame(series({"pg.server": [server(local=False)]})).io.note == NOT_ON_THIS_HOST
 
 
@@ -118,7 +118,7 @@ def test_a_damaged_reading_is_an_error_of_its_panel_alone() -> None:
     assert made.connections.used == 1
 
 
-def test_the_target_is_told_with_uptime_by_the_servers_clock() -> None:
+def test_the_target_is_shown_with_uptime_by_the_server_clock() -> None:
     seen = picture(
         sample(part("pg.server", server()), at_s=1, wall_us=NOW_US - 2_000_000),
         sample(part("pg.activity", sessions(activity(1), now_us=NOW_US + 9_000_000), at_s=10), at_s=10),
@@ -128,14 +128,14 @@ def test_the_target_is_told_with_uptime_by_the_servers_clock() -> None:
     assert (target.uptime_s, target.clock_offset_s) == (86_409.0, 2.0)
 
 
-def test_how_a_server_is_known_to_be_local_is_no_news() -> None:
+def test_a_locality_note_is_shown_only_while_undecided() -> None:
     answered = part("pg.activity", sessions(activity(1)))
     for local, told in ((True, None), (None, "how")):
         seen = picture(sample(part("pg.server", server(local=local, local_note="how")), answered))
         assert frame(seen).target.note == told
 
 
-def test_what_a_pooler_between_costs_is_told_of_a_local_server_too() -> None:
+def test_limitations_of_a_pooler_are_reported_for_a_local_server_too() -> None:
     seen = picture(
         sample(
             part("pg.server", server(local=True, through="PgBouncer", local_note="no slot is held")),
@@ -153,14 +153,14 @@ def test_a_promoted_standby_is_a_primary_before_its_identity_is_read_again() -> 
     assert (frame(seen).target.role, frame(seen).target.timeline) == ("primary", 4)
 
 
-def test_titles_without_an_answer_of_the_server_are_blind_mode() -> None:
+def test_titles_without_an_answer_from_the_server_are_blind_mode() -> None:
     titles = host.ProcessTitles(900, [], 0)
     lost = part("pg.activity", None, at_s=2, status="error", note="no slot is free")
     target = frame(picture(sample(lost, part("host.titles", titles, at_s=2), at_s=2))).target
     assert (target.state, target.note) == ("blind", "no slot is free")
 
 
-def test_why_there_is_no_connection_is_told_of_the_target_and_not_of_every_panel() -> None:
+def test_the_reason_for_a_lost_connection_is_shown_at_the_target_and_not_in_every_panel() -> None:
     lost = [part(name, None, status="error", note="no connection") for name in ("pg.activity", "pg.locks")]
     seen = frame(picture(sample(*lost, part("pg.server", None, status="error", note="connection refused"))))
     assert (seen.target.state, seen.target.note) == ("disconnected", "connection refused")
@@ -173,13 +173,13 @@ def test_a_server_that_does_not_answer_in_time_is_still_connected() -> None:
     assert (target.state, target.note) == ("connected", "no answer in 2 s")
 
 
-def test_the_console_tells_its_own_cost_of_the_interval() -> None:
+def test_the_console_reports_its_own_cost_in_the_interval() -> None:
     readings = [of(console.AgentHealth, cpu_us=at * 10_000, query_us=at * 3_000, queries=at) for at in (1, 2)]
     made = frame(series({"self": readings}, step_s=2)).own
     assert (made.cpu_pct, made.query_ms, made.queries, made.backend_cpu_pct) == (0.5, 3.0, 2, None)
 
 
-def test_a_note_about_an_earlier_moment_stands_at_that_moment() -> None:
+def test_a_note_about_an_earlier_time_is_placed_at_that_time() -> None:
     note = Event(wall_us=NOW_US, kind="note", text="pages slow", occurred_us=NOW_US - 60_000_000)
     assert derive(picture(), ChartHistory(), [note]).events.rows[0].at == "2026-11-20T14:56:29Z"
 
@@ -254,14 +254,14 @@ def pictures(draw: st.DrawFn) -> tuple[Picture, ChartHistory]:
 
 
 @given(pictures())
-def test_no_mixture_of_parts_makes_a_panel_fail(given: tuple[Picture, ChartHistory]) -> None:
+def test_no_combination_of_parts_makes_a_panel_fail(given: tuple[Picture, ChartHistory]) -> None:
     facts = PictureFacts(*given)
     for derivation in DERIVATIONS:
         derivation(facts)
     msgspec.json.encode(derive(*given))
 
 
-def test_a_tick_that_took_long_does_not_make_the_next_ones_look_late() -> None:
+def test_a_slow_tick_does_not_make_the_next_ones_late() -> None:
     seen = picture(sample(at_s=1.6), sample(at_s=2.0), sample(at_s=3.0))
     assert seen.tick_us == 1_000_000, "the first one connected, and ended late"
     seen = seen.with_sample(sample(at_s=4.8)).with_sample(sample(at_s=5.0)).with_sample(sample(at_s=6.0))

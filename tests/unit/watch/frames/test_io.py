@@ -33,7 +33,7 @@ def test_a_device_with_no_completions_has_no_await() -> None:
     assert (row.reads_per_s, row.read_await_ms, row.util_pct) == (0.0, None, 0.0)
 
 
-def test_utilisation_is_busy_time_of_the_interval_and_at_most_all_of_it() -> None:
+def test_utilisation_is_the_busy_time_of_the_interval_and_at_most_all_of_it() -> None:
     assert device(disk(io_ms=0), disk(io_ms=500)).util_pct == 25.0
     assert device(disk(io_ms=0), disk(io_ms=2100)).util_pct == 100.0
 
@@ -43,7 +43,7 @@ def test_a_time_that_wrapped_at_32_bits_still_has_an_await() -> None:
     assert row.read_await_ms == 10.0
 
 
-def test_a_device_that_went_and_came_back_has_no_rates() -> None:
+def test_a_device_that_was_removed_and_added_has_no_rates() -> None:
     row = device(disk(reads=100, writes=100, io_ms=9), disk(reads=1, writes=1, io_ms=1, in_flight=2))
     assert (row.reads_per_s, row.util_pct, row.in_flight) == (None, None, 2)
 
@@ -63,7 +63,7 @@ def test_stacked_devices_are_not_counted_twice() -> None:
     assert panel.read_bytes_per_s == 2 * 100 * 512
 
 
-def test_what_lies_on_a_volume_is_said_of_the_disk_below_it() -> None:
+def test_the_content_of_a_volume_is_shown_for_the_disk_below_it() -> None:
     disks = host.Disks([disk("sda"), disk("dm-0", underlying=["sda"])])
     mounts = host.Mounts([mount("/data", device="dm-0", holds=["data", "wal"])], {})
     panel = io(series({"host.cpu": [cpu()], "host.disks": [disks], "host.mounts": [mounts]}))
@@ -76,12 +76,12 @@ def test_iowait_is_its_share_of_all_cpu_time() -> None:
     assert (panel.user_pct, panel.system_pct) == (30.0, 15.0)
 
 
-def test_iowait_that_went_back_a_little_is_no_time() -> None:
+def test_iowait_that_went_back_slightly_is_zero() -> None:
     panel = io(series({"host.cpu": [cpu(iowait=100), cpu(iowait=99, user=100)]}))
     assert (panel.iowait_pct, panel.user_pct) == (0.0, 100.0)
 
 
-def test_the_stalled_share_of_the_interval_comes_from_the_total() -> None:
+def test_the_stalled_percentage_of_the_interval_comes_from_the_total() -> None:
     def pressure(total_us: int) -> host.Pressure:
         return of(host.Pressure, io_full=host.PressureStall(1.0, 0.0, 0.0, total_us))
 
@@ -89,13 +89,13 @@ def test_the_stalled_share_of_the_interval_comes_from_the_total() -> None:
     assert panel.psi_full_pct == pytest.approx(25.0)
 
 
-def test_a_kernel_without_pressure_leaves_the_panel_ok_and_says_so() -> None:
+def test_a_kernel_without_psi_leaves_the_panel_ok_and_says_so() -> None:
     seen = series({"host.cpu": [cpu()]})
     panel = io(seen)
     assert (panel.status, panel.psi_some_avg10) == ("ok", None)
 
 
-def test_a_kind_of_io_that_appears_was_nothing_before() -> None:
+def test_a_new_kind_of_io_was_zero_before() -> None:
     row = of(postgres.IoStat, backend_type="checkpointer", object="relation", context="normal", writes=10)
     panel = io(series({"pg.io": [postgres.IoStats([]), postgres.IoStats([row])]}, step_s=10))
     assert panel.server[0]["writes_per_s"] == 1.0

@@ -47,7 +47,7 @@ def rows(
     return derive_progress(PictureFacts(picture(sample(*parts, at_s=AT_S)), ChartHistory())).operations
 
 
-def test_a_job_is_one_row_with_what_its_program_tells() -> None:
+def test_a_job_is_one_row_with_the_data_of_its_program() -> None:
     (row,) = rows(NOW, seen=[LEADER, WORKER])
     assert (row.kind, row.pid, row.process, row.backends) == ("pg_dump", 1, 812, [1, 2])
     assert (row.pct, row.scope, row.grade, row.eta_s, row.phase) == (30.0, "whole", "estimated", 840.0, "data")
@@ -58,7 +58,7 @@ def test_a_job_is_one_row_with_what_its_program_tells() -> None:
     assert [(one.name, one.state, one.weight) for one in row.objects] == [("public.orders", "running", 8e9)]
 
 
-def test_where_the_whole_is_not_known_the_share_of_the_data_is_told() -> None:
+def test_with_an_unknown_total_the_progress_of_the_data_is_shown() -> None:
     data = structs.replace(DATA, pct=38.0, grade="measured", eta_s=20.0)
     bare = structs.replace(NOW, pct=None, grade="unknown", eta_s=None, eta_grade="unknown", phases=(data,))
     (row,) = rows(bare, seen=[LEADER, WORKER])
@@ -68,12 +68,12 @@ def test_where_the_whole_is_not_known_the_share_of_the_data_is_told() -> None:
     assert (row.scope, row.pct, row.eta_s) == ("whole", None, None)
 
 
-def test_ages_go_on_between_two_looks() -> None:
+def test_ages_continue_between_two_observations() -> None:
     (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=2.0)
     assert (row.elapsed_s, row.eta_s, row.objects[0].elapsed_s, row.objects[0].eta_s) == (3602.0, 838.0, 62.0, 28.0)
 
 
-def test_a_look_that_is_old_tells_nothing() -> None:
+def test_an_old_observation_is_not_shown() -> None:
     (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=MAX_AGE_S + 1)
     assert (row.pct, row.grade, row.process, row.scope) == (None, "unknown", None, "phase")
 
@@ -84,7 +84,7 @@ def test_two_dumps_of_one_database_at_once_are_two_jobs() -> None:
     assert sorted((row.pid, row.process, row.pct) for row in found) == [(1, 812, 30.0), (2, 900, 3.0)]
 
 
-def test_a_session_that_began_since_belongs_to_the_program_of_its_name() -> None:
+def test_a_later_session_belongs_to_the_program_of_its_name() -> None:
     young = structs.replace(WORKER, pid=3, backend_start=NOW_US - 1_000_000)
     (row,) = rows(NOW, seen=[LEADER, WORKER, young])
     assert row.backends == [1, 2, 3]
@@ -96,16 +96,16 @@ def test_an_older_session_of_the_same_name_is_another_job() -> None:
     assert sorted((row.pid, row.process) for row in found) == [(1, 812), (3, None)]
 
 
-def test_a_program_without_a_session_is_still_under_way() -> None:
+def test_a_program_without_a_session_is_still_running() -> None:
     (row,) = rows(structs.replace(NOW, backends=()), seen=[])
     assert (row.kind, row.pid, row.process, row.elapsed_s, row.database) == ("pg_dump", None, 812, 3600.0, "appdb")
 
 
-def test_a_program_whose_sessions_are_gone_since_is_not_called_under_way() -> None:
+def test_a_program_whose_sessions_have_ended_is_not_shown_as_running() -> None:
     assert rows(NOW, seen=[activity(7)]) == []
 
 
-def test_psql_that_reads_a_dump_is_a_job_and_any_other_is_none() -> None:
+def test_psql_that_reads_a_dump_is_a_job_and_any_other_psql_is_not() -> None:
     psql = structs.replace(NOW, kind="psql", backends=(5,))
     reading = activity(5, "active", application="psql", query="COPY public.t FROM stdin;", backend_start=5)
     (row,) = rows(psql, seen=[reading, activity(6, "idle", application="psql")])
@@ -113,20 +113,20 @@ def test_psql_that_reads_a_dump_is_a_job_and_any_other_is_none() -> None:
 
 
 @pytest.mark.parametrize(("elapsed_s", "late_s"), [(3600.0, None), (4800.0, 1200.0)])
-def test_late_is_what_it_runs_beyond_its_usual_duration(elapsed_s: float, late_s: float | None) -> None:
+def test_the_delay_is_the_time_beyond_its_typical_duration(elapsed_s: float, late_s: float | None) -> None:
     past = of(JobStatistics, kind="pg_dump", database="appdb", user="app", runs=5, usual_s=3600.0)
     jobs = part("jobs", Jobs(NOW_US, [past], []))
     (row,) = rows(structs.replace(NOW, elapsed_s=elapsed_s), seen=[LEADER, WORKER], more=jobs)
     assert (row.usual_s, row.usual_runs, row.late_s) == (3600.0, 5, late_s)
 
 
-def test_the_horizon_a_dump_holds_back_is_told() -> None:
+def test_the_horizon_a_dump_holds_back_is_reported() -> None:
     holder = of(postgres.HorizonHolder, kind="backend", who="app", pid=1, xid_age=81_000_000)
     (row,) = rows(NOW, seen=[LEADER, WORKER], more=part("pg.horizon", postgres.Horizon([holder])))
     assert row.xid_age == 81_000_000
 
 
-def test_why_nothing_is_known_of_a_program_is_told() -> None:
+def test_the_reason_for_unknown_program_data_is_shown() -> None:
     why = "the observation of dump and restore programs does not end: a file system hangs"
     trouble = make_part("jobs.now", None, at_us=int(AT_S * 1e6), status="error", note=why)
     (row,) = rows(NOW, seen=[LEADER, WORKER], age_s=MAX_AGE_S + 1, more=trouble)

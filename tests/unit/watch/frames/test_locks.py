@@ -28,13 +28,13 @@ def drawn(node: LockNode) -> dict[int, object]:
     return {node.pid: [drawn(waiter) for waiter in node.waiters]}
 
 
-def test_waiters_stand_under_the_root_that_blocks_them() -> None:
+def test_waiters_are_listed_under_their_root_blocker() -> None:
     panel = waits((2, [1]), (3, [2]), (4, [2]))
     assert [drawn(tree) for tree in panel.trees] == [{1: [{2: [{4: []}, {3: []}]}]}]
     assert (panel.waiting, panel.longest_wait_s, panel.trees[0].behind) == (3, 4.0, 3)
 
 
-def test_a_waiter_with_several_blockers_stands_once_and_names_the_others() -> None:
+def test_a_waiter_with_several_blockers_is_listed_once_and_names_the_others() -> None:
     panel = waits((3, [2, 1]), (2, [1]))
     root = panel.trees[0]
     assert (root.pid, root.behind) == (1, 2)
@@ -42,28 +42,28 @@ def test_a_waiter_with_several_blockers_stands_once_and_names_the_others() -> No
     assert third.also_blocked_by == [2]
 
 
-def test_two_roots_are_two_trees_the_one_with_more_behind_it_first() -> None:
+def test_two_roots_are_two_trees_the_one_with_more_waiters_first() -> None:
     panel = waits((10, [2]), (11, [1]), (12, [1]))
     assert [(tree.pid, tree.behind) for tree in panel.trees] == [(1, 2), (2, 1)]
 
 
-def test_a_cycle_is_opened_at_the_one_that_waits_longest() -> None:
+def test_a_cycle_is_opened_at_the_longest_waiter() -> None:
     panel = waits((1, [3]), (2, [1]), (3, [2]))
     assert [drawn(tree) for tree in panel.trees] == [{3: [{1: [{2: []}]}]}]
     assert panel.trees[0].also_blocked_by == [2]
 
 
-def test_a_prepared_transaction_is_a_root_no_session_owns() -> None:
+def test_a_prepared_transaction_is_a_root_without_a_session() -> None:
     panel = waits((5, [0]))
     assert (panel.trees[0].pid, panel.trees[0].state, panel.trees[0].behind) == (0, "prepared transaction", 1)
 
 
-def test_a_root_says_what_it_holds() -> None:
+def test_a_root_shows_what_it_holds() -> None:
     panel = waits((2, [1]), held=[postgres.HeldLock(1, "AccessExclusiveLock", "public.orders", "relation")])
     assert (panel.trees[0].mode, panel.trees[0].relation) == ("AccessExclusiveLock", "public.orders")
 
 
-def test_a_chain_too_deep_to_draw_loses_nobody() -> None:
+def test_a_chain_too_deep_to_draw_loses_no_session() -> None:
     panel = waits(*[(pid, [pid - 1]) for pid in range(2, 502)])
     depth, nodes = 0, panel.trees
     while nodes:
@@ -71,12 +71,12 @@ def test_a_chain_too_deep_to_draw_loses_nobody() -> None:
     assert (panel.trees[0].behind, depth) == (500, DEEPEST)
 
 
-def test_nobody_waiting_is_an_empty_list_and_no_longest_wait() -> None:
+def test_without_waiters_the_list_is_empty_and_there_is_no_longest_wait() -> None:
     panel = waits()
     assert (panel.status, panel.waiting, panel.longest_wait_s, panel.trees) == ("ok", 0, None, [])
 
 
-def test_waits_that_ended_since_they_were_read_are_not_shown() -> None:
+def test_waits_ended_since_the_read_are_not_shown() -> None:
     locks = postgres.Locks([postgres.LockWaiter(2, [1], "relation", "ShareLock", None, None)], [])
     seen = picture(
         sample(part("pg.locks", locks, at_s=1), at_s=1),
@@ -85,18 +85,18 @@ def test_waits_that_ended_since_they_were_read_are_not_shown() -> None:
     assert derive_locks(PictureFacts(seen, ChartHistory())).waiting == 0
 
 
-def test_not_having_looked_is_not_nobody() -> None:
+def test_unread_locks_do_not_mean_no_waiters() -> None:
     assert derive_locks(PictureFacts(picture(), ChartHistory())).waiting is None
 
 
-def test_a_wait_whose_beginning_the_server_does_not_tell_has_no_length() -> None:
+def test_a_wait_without_a_start_from_the_server_has_no_duration() -> None:
     locks = postgres.Locks([postgres.LockWaiter(2, [1], "relation", "ShareLock", None, None)], [])
     seen = series({"pg.activity": [sessions(activity(1))], "pg.locks": [locks]})
     panel = derive_locks(PictureFacts(seen, ChartHistory()))
     assert (panel.waiting, panel.longest_wait_s) == (1, None)
 
 
-def test_waits_are_measured_by_the_servers_clock() -> None:
+def test_waits_are_measured_by_the_server_clock() -> None:
     """The host's clock is an hour ahead."""
     waiter = postgres.LockWaiter(2, [1], "relation", "ShareLock", None, NOW_US - 7_000_000)
     seen = picture(

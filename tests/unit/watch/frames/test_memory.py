@@ -22,7 +22,7 @@ def test_cached_falls_while_free_rises() -> None:
     assert (panel.cached_change_bytes_per_s, panel.free_change_bytes_per_s) == (-1.0 * GB, 1.0 * GB)
 
 
-def test_reclaim_is_told_by_who_did_it() -> None:
+def test_reclaim_is_shown_by_reclaimer() -> None:
     before = of(host.VmStat, page_size=4096, pgsteal_kswapd=0, pgsteal_direct=5, drop_pagecache=3)
     after = of(host.VmStat, page_size=4096, pgsteal_kswapd=100, pgsteal_direct=5, drop_pagecache=4)
     panel = memory(series({"host.vmstat": [before, after]}))
@@ -30,7 +30,7 @@ def test_reclaim_is_told_by_who_did_it() -> None:
     assert panel.drop_pagecache_count == 4
 
 
-def test_a_counter_this_kernel_lacks_is_unknown_and_not_zero() -> None:
+def test_a_counter_missing_in_this_kernel_is_unknown_and_not_zero() -> None:
     one = of(host.VmStat, page_size=4096)
     panel = memory(series({"host.vmstat": [one, one]}))
     assert (panel.alloc_stalls_per_s, panel.swap_in_per_s, panel.drop_pagecache_count) == (None, None, None)
@@ -41,7 +41,7 @@ def test_huge_pages_used_are_those_not_free() -> None:
     assert (panel.huge_pages_total, panel.huge_pages_used) == (100, 70)
 
 
-def test_shared_buffers_are_told_in_bytes() -> None:
+def test_shared_buffers_are_shown_in_bytes() -> None:
     assert memory(series({"pg.server": [server()]})).shared_buffers_bytes == 32 * GB
 
 

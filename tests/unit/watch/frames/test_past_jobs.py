@@ -32,21 +32,21 @@ DUMP = activity(1, "active", application="pg_dump", xact_start=NOW_US - 90_000_0
 RESTORE = activity(2, "active", application="pg_restore", xact_start=NOW_US, backend_start=NOW_US - 60_000_000)
 
 
-def test_a_job_is_shown_with_what_is_usual_for_it() -> None:
+def test_a_job_is_shown_with_its_typical_values() -> None:
     assert shown(Jobs(NOW_US, [past("pg_dump")], []), DUMP).usual_s == 3720.0
 
 
-def test_what_is_usual_for_another_database_user_or_program_is_not() -> None:
+def test_typical_values_of_another_database_user_or_program_are_not_used() -> None:
     others = [past("pg_dump", database="other"), past("pg_dump", user="other"), past("pg_restore")]
     assert shown(Jobs(NOW_US, others, []), DUMP).usual_s is None
 
 
-def test_a_recording_without_a_history_has_none() -> None:
+def test_a_recording_without_a_history_has_no_typical_values() -> None:
     row = shown(None, DUMP)
     assert (row.usual_s, row.elapsed_s) == (None, 90.0)
 
 
-def test_a_base_backup_is_shown_with_what_is_usual_for_it() -> None:
+def test_a_base_backup_is_shown_with_its_typical_values() -> None:
     sender = activity(3, "active", application="pg_basebackup", database=None, backend_type="walsender")
     streaming = postgres.Operation("basebackup", 3, None, None, "streaming", 4, 10, "bytes", {})
     row = shown(Jobs(NOW_US, [past("pg_basebackup", None)], []), sender, operations=[streaming])

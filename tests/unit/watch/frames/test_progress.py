@@ -53,26 +53,26 @@ def only(panel: Progress) -> ProgressRow:
 BUILDER = [activity(7, "active", query="create index i on orders (id)", query_start=NOW_US - 60_000_000)]
 
 
-def test_a_share_the_server_measures_is_measured() -> None:
+def test_progress_the_server_measures_is_marked_as_measured() -> None:
     row = only(progress((BUILDER, [operation("create_index", 7, 41, 100)])))
     assert (row.pct, row.grade, row.elapsed_s, row.user) == (41.0, "measured", 60.0, "app")
 
 
-def test_without_a_whole_there_is_no_share_and_no_time_left() -> None:
+def test_without_a_total_there_is_no_progress_and_no_remaining_time() -> None:
     row = only(progress((BUILDER, [operation("create_index", 7, 41, 0)])))
     assert (row.pct, row.grade, row.total, row.eta_s) == (None, "unknown", None, None)
 
 
-def test_more_done_than_the_whole_is_all_of_it() -> None:
+def test_more_done_than_the_total_is_100_percent() -> None:
     assert only(progress((BUILDER, [operation("create_index", 7, 130, 100)]))).pct == 100.0
 
 
-def test_a_base_backup_is_estimated_and_not_done_before_it_is_gone() -> None:
+def test_a_base_backup_is_an_estimate_and_not_complete_before_it_is_gone() -> None:
     row = only(progress(([], [operation("basebackup", 7, 100, 100)])))
     assert (row.pct, row.grade) == (99.0, "estimated")
 
 
-def test_a_share_does_not_go_back_within_a_phase() -> None:
+def test_progress_does_not_go_back_within_a_phase() -> None:
     row = only(
         progress(
             (BUILDER, [operation("create_index", 7, 60, 100)]),
@@ -82,7 +82,7 @@ def test_a_share_does_not_go_back_within_a_phase() -> None:
     assert row.pct == 60.0
 
 
-def test_the_next_phase_begins_anew() -> None:
+def test_progress_restarts_with_the_next_phase() -> None:
     row = only(
         progress(
             (BUILDER, [operation("create_index", 7, 90, 100)]),
@@ -92,7 +92,7 @@ def test_the_next_phase_begins_anew() -> None:
     assert row.pct == 5.0
 
 
-def test_the_next_round_of_vacuum_through_the_indexes_begins_anew() -> None:
+def test_progress_restarts_with_the_next_index_vacuum_cycle() -> None:
     def vacuum(done: int, rounds: int) -> list[postgres.Operation]:
         detail: dict[str, int | str | None] = {"index_vacuum_count": rounds}
         return [operation("vacuum", 7, done, 4, phase="vacuuming indexes", detail=detail)]
@@ -100,13 +100,13 @@ def test_the_next_round_of_vacuum_through_the_indexes_begins_anew() -> None:
     assert only(progress(([], vacuum(4, 0)), ([], vacuum(1, 1)))).pct == 25.0
 
 
-def test_time_left_follows_from_a_steady_rate() -> None:
+def test_the_remaining_time_follows_from_a_steady_rate() -> None:
     row = only(progress(*[(BUILDER, [operation("create_index", 7, 1000 + 20 * s, 2000)]) for s in range(30)]))
     assert row.rate_per_s == pytest.approx(20.0)
     assert row.eta_s == pytest.approx((2000 - 1580) / 20)
 
 
-def test_a_table_copied_out_is_as_far_as_its_rows_were_estimated() -> None:
+def test_a_table_copied_out_is_measured_by_its_estimated_rows() -> None:
     detail = {"command": "COPY TO", "tuples_processed": 300, "reltuples": 1000}
     row = only(progress((BUILDER, [operation("copy", 7, 5_000, None, unit="bytes", detail=detail)])))
     assert (row.pct, row.grade, row.total) == (30.0, "estimated", None)
@@ -127,12 +127,12 @@ def test_a_table_copied_out_is_as_far_as_its_rows_were_estimated() -> None:
         ("create_index", None, "create index"),
     ],
 )
-def test_a_command_is_called_what_was_asked_for(kind: str, command: str | None, shown: str) -> None:
+def test_a_command_is_shown_as_it_was_executed(kind: str, command: str | None, shown: str) -> None:
     row = only(progress((BUILDER, [operation(kind, 7, 1, 2, detail={"command": command})])))
     assert kind_text(row) == shown
 
 
-def test_what_has_no_name_here_is_called_what_the_statement_calls_it() -> None:
+def test_an_unknown_command_is_shown_with_its_name_in_the_statement() -> None:
     def named(query: str, kind: str = "vacuum") -> str | None:
         rows = [activity(7, "active", query=query, query_start=NOW_US - 60_000_000)]
         return only(progress((rows, [operation(kind, 7, 1, 2, database="shop", object="shop/17420")]))).object
@@ -143,13 +143,13 @@ def test_what_has_no_name_here_is_called_what_the_statement_calls_it() -> None:
     assert named("vacuum analyze") == named("vacuum ab, c") == named("") == "relation 17420 of shop"
 
 
-def test_the_first_percents_tell_no_time_left() -> None:
+def test_the_first_percents_give_no_remaining_time() -> None:
     row = only(progress(*[(BUILDER, [operation("create_index", 7, s, 10_000)]) for s in range(30)]))
     assert row.rate_per_s == pytest.approx(1.0)
     assert row.eta_s is None
 
 
-def test_a_parallel_dump_is_one_job_with_what_it_copies() -> None:
+def test_a_parallel_dump_is_one_job_with_the_tables_it_copies() -> None:
     leader = activity(1, "idle in transaction", application="pg_dump", backend_start=5, xact_start=NOW_US - 90_000_000)
     workers = [
         activity(pid, "active", application="pg_dump", backend_start=9, query="COPY public.t TO stdout;")
@@ -172,7 +172,7 @@ def test_an_index_built_by_a_restore_keeps_its_own_measured_row() -> None:
     assert {(row.kind, row.pct) for row in panel.operations} == {("pg_restore", None), ("create_index", 25.0)}
 
 
-def test_what_a_restores_session_does_stands_below_it() -> None:
+def test_the_session_of_a_restore_is_listed_below_it() -> None:
     restore = activity(1, "active", application="pg_restore", backend_start=5, query="create index i on orders (id)",
                        query_start=NOW_US - 10_000_000)  # fmt: skip
     other = activity(9, "active", query="vacuum lines", query_start=NOW_US - 5_000_000_000)
@@ -183,12 +183,12 @@ def test_what_a_restores_session_does_stands_below_it() -> None:
     assert title_text(rows[at + 1]).startswith("└ create index")
 
 
-def test_a_copy_by_hand_is_psqls() -> None:
+def test_a_manual_copy_is_shown_as_psql() -> None:
     rows = [activity(4, "active", application="psql", query="copy t from stdin")]
     assert only(progress((rows, [operation("copy", 4, 10, None)]))).kind == "psql"
 
 
-def test_a_long_command_no_view_covers_is_shown_with_what_it_waits_for() -> None:
+def test_a_long_command_without_a_progress_view_is_shown_with_its_wait() -> None:
     rows = [
         activity(
             4, "active", query="alter table orders add x int", query_start=NOW_US - 42_000_000,
@@ -206,12 +206,12 @@ def test_a_short_command_is_not_long_work() -> None:
     assert progress((rows, [])).operations == []
 
 
-def test_a_command_that_has_ended_is_not_shown() -> None:
+def test_an_ended_command_is_not_shown() -> None:
     rows = [activity(4, "idle", query="vacuum full orders", query_start=NOW_US - 42_000_000)]
     assert progress((rows, [])).operations == []
 
 
-def test_who_waits_behind_any_of_a_jobs_sessions_is_counted_once() -> None:
+def test_waiters_behind_any_session_of_a_job_are_counted_once() -> None:
     rows = [activity(pid, "active", application="pg_dump") for pid in (1, 2)]
     rows += [activity(pid, "active", wait_event_type="Lock") for pid in (8, 9)]
     waits = [
@@ -251,5 +251,5 @@ def test_sessions_that_wait_for_each_other_are_counted_once() -> None:
         ("", None),
     ],
 )
-def test_commands_are_known_by_how_they_begin(query: str, kind: str | None) -> None:
+def test_commands_are_recognised_by_their_first_words(query: str, kind: str | None) -> None:
     assert command(query) == kind

@@ -12,7 +12,7 @@ def test_the_first_tick_has_no_rate() -> None:
     assert pair(series({"host.cpu": [cpu()]}), "host.cpu", host.Cpu) is None
 
 
-def test_two_neighbouring_readings_make_a_pair_with_their_distance() -> None:
+def test_two_consecutive_readings_make_a_pair_with_their_interval() -> None:
     both = pair(series({"host.cpu": [cpu(user=1), cpu(user=9)]}, step_s=0.5), "host.cpu", host.Cpu)
     assert both is not None
     assert (both.new.user, both.old.user, both.seconds) == (9, 1, 0.5)
@@ -22,7 +22,7 @@ def test_a_counter_that_went_back_has_no_rate() -> None:
     assert rate(5, 100, 1.0) is None
 
 
-def test_a_counter_that_was_not_there_before_has_no_rate() -> None:
+def test_a_counter_that_was_missing_before_has_no_rate() -> None:
     assert rate(5, None, 1.0) is None
 
 
@@ -38,13 +38,13 @@ def test_a_32_bit_counter_that_falls_within_its_lower_half_was_reset() -> None:
     assert delta(90, 1_000_000, wraps=True) is None
 
 
-def test_a_gap_is_not_averaged_over() -> None:
+def test_a_rate_does_not_average_over_a_gap() -> None:
     ticks = [sample(part("host.cpu", cpu(user=at), at_s=at), at_s=at) for at in (1, 2, 3, 60)]
     assert pair(picture(*ticks), "host.cpu", host.Cpu) is None
     assert pair(picture(*ticks[:3]), "host.cpu", host.Cpu) is not None
 
 
-def test_an_agent_that_ticks_slowly_has_no_gaps() -> None:
+def test_a_slowly_ticking_agent_has_no_gaps() -> None:
     ticks = [sample(part("host.cpu", cpu(user=at), at_s=at), at_s=at) for at in (10, 20, 30)]
     assert gap_s(picture(*ticks), "host.cpu") == 30.0
     assert pair(picture(*ticks), "host.cpu", host.Cpu) is not None
@@ -67,7 +67,7 @@ def test_readings_on_both_sides_of_a_server_start_are_not_subtracted() -> None:
     assert pair(picture(before, after, later), "pg.wal", postgres.Wal) is not None
 
 
-def test_a_restart_of_the_server_leaves_the_rates_of_the_host() -> None:
+def test_a_server_restart_keeps_the_rates_of_the_host() -> None:
     restarted = server(start_us=NOW_US - 500_000, now_us=NOW_US)
     seen = series({"host.cpu": [cpu(), cpu()], "pg.server": [restarted, restarted]})
     assert pair(seen, "host.cpu", host.Cpu) is not None
@@ -89,7 +89,7 @@ def test_positions_before_and_after_a_promotion_are_not_subtracted() -> None:
     assert pair(seen, "pg.replication", postgres.Replication) is None
 
 
-def test_one_timeout_does_not_lose_the_rate_that_follows_it() -> None:
+def test_one_timeout_does_not_lose_the_following_rate() -> None:
     ticks = [
         sample(part("host.cpu", cpu(user=1), at_s=1), at_s=1),
         sample(part("host.cpu", None, at_s=2, status="timeout", note="hung"), at_s=2),
@@ -100,12 +100,12 @@ def test_one_timeout_does_not_lose_the_rate_that_follows_it() -> None:
     assert both.seconds == 2.0
 
 
-def test_a_share_of_nothing_is_unknown() -> None:
+def test_a_percentage_of_zero_is_unknown() -> None:
     assert share_pct(0, 0) is None
     assert share_pct(None, 5) is None
 
 
-def test_what_was_read_last_before_the_connection_was_lost_is_no_rate_of_now() -> None:
+def test_the_last_values_before_a_lost_connection_are_not_a_current_rate() -> None:
     wal = [of(postgres.Replication, lsn=lsn) for lsn in (100, 300)]
     read = [sample(part("pg.replication", one, at_s=at), at_s=at) for one, at in zip(wal, (2, 3), strict=True)]
     lost = [

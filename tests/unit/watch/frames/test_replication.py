@@ -32,7 +32,7 @@ def standby(**fields: Any) -> postgres.Replication:
     return primary(**{**made, **fields})
 
 
-def test_a_primary_is_as_far_behind_as_its_furthest_standby() -> None:
+def test_a_primary_shows_the_lag_of_its_furthest_standby() -> None:
     rows = [
         of(postgres.Standby, application="a", replay_lsn=99 * MB, replay_lag_s=0.5),
         of(postgres.Standby, application="b", replay_lsn=60 * MB, replay_lag_s=4.0),
@@ -41,7 +41,7 @@ def test_a_primary_is_as_far_behind_as_its_furthest_standby() -> None:
     assert (panel.role, panel.lag_bytes, panel.lag_s) == ("primary", 40 * MB, 4.0)
 
 
-def test_the_lag_in_bytes_is_that_of_the_same_standby_as_the_lag_in_time() -> None:
+def test_the_lag_in_bytes_is_of_the_same_standby_as_the_lag_in_time() -> None:
     rows = [
         of(postgres.Standby, application="delayed", state="streaming", replay_lsn=90 * MB, replay_lag_s=600.0),
         of(postgres.Standby, application="slow", state="streaming", replay_lsn=60 * MB, replay_lag_s=4.0),
@@ -50,7 +50,7 @@ def test_the_lag_in_bytes_is_that_of_the_same_standby_as_the_lag_in_time() -> No
     assert (panel.lag_bytes, panel.lag_s) == (40 * MB, 4.0)
 
 
-def test_a_base_backup_is_no_standby_that_lags() -> None:
+def test_a_base_backup_is_not_a_lagging_standby() -> None:
     rows = [
         of(postgres.Standby, application="pg_basebackup", state="backup", replay_lsn=1 * MB),
         of(postgres.Standby, application="db3", state="streaming", replay_lsn=99 * MB, replay_lag_s=0.1),
@@ -71,34 +71,34 @@ def test_a_primary_without_standbys_has_no_lag() -> None:
     assert (panel.lag_bytes, panel.lag_s) == (None, None)
 
 
-def test_a_receiver_of_wal_that_never_replays_has_no_lag() -> None:
+def test_a_wal_receiver_that_never_replays_has_no_lag() -> None:
     rows = [of(postgres.Standby, application="pg_receivewal", sent_lsn=100 * MB)]
     panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
     assert (panel.standbys[0].lag_bytes, panel.standbys[0].sent_lag_bytes, panel.lag_bytes) == (None, 0, None)
 
 
-def test_here_on_a_standby_what_was_received_and_not_replayed_is_the_lag() -> None:
+def test_on_a_local_standby_received_but_not_replayed_wal_is_the_lag() -> None:
     panel = replication(series({"pg.replication": [standby(lsn=90 * MB)]}))
     assert (panel.role, panel.lag_bytes, panel.lag_s) == ("standby", 10 * MB, 9.0)
 
 
-def test_here_on_a_standby_that_replayed_all_the_lag_is_none_however_old_the_last_commit() -> None:
+def test_a_local_standby_that_replayed_everything_has_no_lag_however_old_the_last_commit() -> None:
     panel = replication(series({"pg.replication": [standby(replay_at=NOW_US - 3_600_000_000)]}))
     assert (panel.lag_bytes, panel.lag_s) == (0, 0.0)
 
 
-def test_a_standby_whose_stream_is_lost_is_as_old_as_its_last_commit() -> None:
+def test_a_standby_with_a_lost_stream_lags_by_the_age_of_its_last_commit() -> None:
     panel = replication(series({"pg.replication": [standby(receiver_status=None)]}))
     assert panel.lag_s == 9.0
 
 
-def test_a_receiver_whose_status_is_hidden_still_says_how_far_it_is() -> None:
+def test_a_receiver_with_hidden_status_still_shows_its_position() -> None:
     hidden = standby(receiver_status=None, receiver_pid=7, lsn=90 * MB)
     assert replication(series({"pg.replication": [hidden]})).lag_bytes == 10 * MB
     assert replication(series({"pg.replication": [standby(receiver_status=None, lsn=90 * MB)]})).lag_bytes is None
 
 
-def test_wal_per_second_is_what_was_written() -> None:
+def test_the_wal_rate_is_that_of_written_wal() -> None:
     panel = replication(series({"pg.replication": [primary(), primary(lsn=106 * MB)]}, step_s=2))
     assert panel.wal_bytes_per_s == 3.0 * MB
 
@@ -109,7 +109,7 @@ def test_a_promotion_leaves_one_tick_without_a_rate() -> None:
     assert replication(series({"pg.replication": readings})).wal_bytes_per_s == 3.0 * MB
 
 
-def test_a_slot_retains_what_lies_behind_the_write_position() -> None:
+def test_a_slot_retains_the_wal_before_the_write_position() -> None:
     slots = [
         of(postgres.Slot, name="old", kind="logical", restart_lsn=10 * MB, wal_status="extended"),
         of(postgres.Slot, name="lost", kind="physical", wal_status="lost"),
@@ -125,7 +125,7 @@ def archiver(**fields: Any) -> postgres.Archiver:
     return of(postgres.Archiver, **{"enabled": True, "now_us": NOW_US, **fields})
 
 
-def test_the_age_of_the_archive_goes_on_between_its_readings() -> None:
+def test_the_age_of_the_archive_continues_between_its_readings() -> None:
     seen = picture(
         sample(part("pg.archiver", archiver(last_archived_at=NOW_US - 14_000_000), at_s=1), at_s=1),
         sample(at_s=4, seq=4),
@@ -133,7 +133,7 @@ def test_the_age_of_the_archive_goes_on_between_its_readings() -> None:
     assert replication(seen).archive_age_s == 17.0
 
 
-def test_a_server_that_does_not_archive_has_no_archive_to_be_old() -> None:
+def test_a_server_without_archiving_has_no_archive_age() -> None:
     panel = replication(series({"pg.archiver": [archiver(enabled=False, last_archived_at=1, failed_count=3)]}))
     assert (panel.archive_enabled, panel.archive_age_s, panel.archive_failed_count) == (False, None, None)
 
@@ -142,7 +142,7 @@ def test_files_that_could_not_be_counted_are_unknown() -> None:
     assert replication(series({"pg.archiver": [archiver()]})).archive_ready_count is None
 
 
-def test_requested_checkpoints_are_charted_with_each_reading_of_them_and_shown_as_a_rate() -> None:
+def test_requested_checkpoints_are_charted_per_reading_and_shown_as_a_rate() -> None:
     wal = [of(postgres.Wal, checkpoints_timed=5, checkpoints_requested=10)]
     seen = series({"pg.replication": [primary(), primary()], "pg.wal": wal})
     assert "replication.checkpoints_requested" not in point_of(seen), "pg.wal was not read in this tick"

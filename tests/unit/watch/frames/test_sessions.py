@@ -44,22 +44,22 @@ def test_a_process_not_read_this_time_has_no_cpu_and_keeps_its_memory() -> None:
     assert (row.cpu_pct, row.rss_bytes) == (None, 5)
 
 
-def test_a_session_without_a_known_process_has_none_of_its_figures() -> None:
+def test_a_session_without_a_known_process_has_no_process_values() -> None:
     row = first(series({"pg.activity": [sessions(activity(7))]}))
     assert (row.cpu_pct, row.rss_bytes, row.process_state) == (None, None, None)
 
 
-def test_ages_are_by_the_servers_clock() -> None:
+def test_ages_are_by_the_server_clock() -> None:
     rows = sessions(activity(7, "active", xact_start=NOW_US - 5_000_000, query_start=NOW_US - 2_000_000))
     row = first(picture(sample(part("pg.activity", rows), wall_us=NOW_US + 3_600_000_000)))
     assert (row.xact_age_s, row.query_age_s) == (5.0, 2.0)
 
 
-def test_a_start_just_after_the_reading_is_no_negative_age() -> None:
+def test_a_start_just_after_the_reading_is_not_a_negative_age() -> None:
     assert first(series({"pg.activity": [sessions(activity(7, xact_start=NOW_US + 50))]})).xact_age_s == 0.0
 
 
-def test_a_session_without_a_transaction_has_no_age_of_one() -> None:
+def test_a_session_without_a_transaction_has_no_transaction_age() -> None:
     assert first(series({"pg.activity": [sessions(activity(7))]})).xact_age_s is None
 
 
@@ -69,7 +69,7 @@ def test_the_age_of_a_snapshot_is_in_transactions_across_the_epoch() -> None:
     assert row.xmin_age_xids == 200
 
 
-def test_who_blocks_a_session_stands_on_it() -> None:
+def test_the_blockers_of_a_session_are_shown_with_it() -> None:
     locks = postgres.Locks([postgres.LockWaiter(7, [3], "relation", "ShareLock", None, None)], [])
     rows = sessions(activity(7, "active", wait_event_type="Lock", wait_event="relation"))
     row = first(series({"pg.activity": [rows], "pg.locks": [locks]}))

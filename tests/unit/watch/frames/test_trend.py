@@ -15,18 +15,18 @@ def every(step_s: float, values: list[float]) -> Series:
     return [(int(tick * step_s * 1e6), value) for tick, value in enumerate(values)]
 
 
-def test_a_steady_rise_has_its_slope_and_its_end() -> None:
+def test_a_steady_rise_has_a_slope_and_a_fill_time() -> None:
     rising = every(1, [100 + 0.5 * tick for tick in range(120)])
     assert slope(rising) == pytest.approx(0.5)
     assert time_to_reach(rising, 200) == pytest.approx((200 - 159) / 0.5, abs=2)
 
 
-def test_two_points_tell_nothing() -> None:
+def test_two_points_give_no_trend() -> None:
     assert slope(every(1, [1, 2])) is None
     assert time_to_reach(every(1, [1, 2]), 100) is None
 
 
-def test_a_short_time_tells_nothing_however_many_points_it_has() -> None:
+def test_a_short_time_gives_no_trend_however_many_points_it_has() -> None:
     assert slope(every(0.25, [float(tick) for tick in range(200)])) is None
 
 
@@ -37,7 +37,7 @@ def test_a_burst_of_two_seconds_does_not_predict_a_full_disk(at: int) -> None:
     assert time_to_reach(every(1, values), 1e11) is None
 
 
-def test_a_burst_soon_after_the_start_does_not_fill_the_house() -> None:
+def test_a_burst_soon_after_the_start_does_not_predict_a_full_server() -> None:
     """50 connections opened by a pool within one to three seconds, anywhere in windows from 25 s on."""
     predicted = []
     for seconds in range(26, 60):
@@ -50,7 +50,7 @@ def test_a_burst_soon_after_the_start_does_not_fill_the_house() -> None:
     assert predicted == []
 
 
-def test_a_rise_that_began_a_while_ago_is_seen() -> None:
+def test_a_rise_that_started_earlier_is_detected() -> None:
     values = [100.0] * 150 + [100.0 + tick for tick in range(150)]
     assert slope(every(1, values)) == pytest.approx(1.0, rel=0.4)
 
@@ -60,11 +60,11 @@ def test_a_rise_that_has_ended_is_not_continued() -> None:
     assert time_to_reach(every(1, values), 1000) is None
 
 
-def test_what_falls_reaches_no_limit_above() -> None:
+def test_a_falling_value_reaches_no_upper_limit() -> None:
     assert time_to_reach(every(1, [500.0 - tick for tick in range(200)]), 600) is None
 
 
-def test_what_is_there_has_no_time_left() -> None:
+def test_a_reached_limit_has_no_remaining_time() -> None:
     assert time_to_reach(every(1, [100.0] * 100), 100) == 0.0
 
 
@@ -74,7 +74,7 @@ def test_noise_predicts_nothing() -> None:
     assert time_to_reach(every(1, values), 100) is None
 
 
-def test_a_rise_below_the_gate_predicts_nothing() -> None:
+def test_a_rise_below_the_minimum_predicts_nothing() -> None:
     rising = every(1, [0.01 * tick for tick in range(300)])
     assert time_to_reach(rising, 100, gate=0.0) is not None
     assert time_to_reach(rising, 100, gate=5.0) is None
@@ -84,7 +84,7 @@ def test_minutes_do_not_predict_days() -> None:
     assert time_to_reach(every(1, [float(tick) for tick in range(120)]), 1e9) is None
 
 
-def test_what_lies_before_a_gap_does_not_count() -> None:
+def test_points_before_a_gap_do_not_count() -> None:
     broken = every(1, [float(tick) for tick in range(100)]) + [(3_600_000_000 + s * 1_000_000, 7.0) for s in range(5)]
     assert len(recent_points(broken, 1e9)) == 5
     assert fit_trend(broken) is None
@@ -95,7 +95,7 @@ def test_thinning_keeps_both_ends() -> None:
     assert (len(thinned), thinned[0][1], thinned[-1][1]) == (25, 0.0, 600.0)
 
 
-def test_the_mean_rate_is_over_everything_seen() -> None:
+def test_the_mean_rate_covers_everything_observed() -> None:
     assert mean_rate(every(30, [0, 100, 800, 900]), min_span_s=25) == 10.0
 
 

@@ -19,7 +19,7 @@ from tests.jobs import DAY_US, NOW_US, job, nights
 HOUR = 3600.0
 
 
-def test_a_job_that_grows_a_minute_a_night_is_told_the_day_it_outgrows_its_window() -> None:
+def test_a_job_that_grows_a_minute_a_night_has_the_day_it_outgrows_its_window() -> None:
     found = forecast_window(nights(30), 3 * HOUR)
     assert found.trend.verdict == "grows" and 59 < (found.trend.per_day_s or 0) < 63
     assert found.earliest_us and found.day_us and found.latest_us
@@ -27,7 +27,7 @@ def test_a_job_that_grows_a_minute_a_night_is_told_the_day_it_outgrows_its_windo
     assert 85 < (found.day_us - NOW_US) / DAY_US < 95
 
 
-def test_a_night_that_hung_and_one_that_was_cancelled_do_not_move_the_day() -> None:
+def test_a_hung_and_a_cancelled_night_do_not_move_the_day() -> None:
     runs = list(nights(30))
     usual = forecast_window(runs, 3 * HOUR).day_us or 0
     runs[20] = structs.replace(runs[20], seconds=9 * HOUR)
@@ -36,37 +36,37 @@ def test_a_night_that_hung_and_one_that_was_cancelled_do_not_move_the_day() -> N
     assert abs((moved.day_us or 0) - usual) < 3 * DAY_US and moved.over == 1
 
 
-def test_few_runs_or_few_days_tell_nothing_of_the_future() -> None:
+def test_few_runs_or_few_days_give_no_forecast() -> None:
     assert duration_trend(nights(MIN_RUNS - 1)).verdict == "few" and duration_trend([]).runs == 0
     hourly = [structs.replace(run, started_us=NOW_US + place * DAY_US // 24) for place, run in enumerate(nights(30))]
     found = forecast_window(hourly, 2 * HOUR)
     assert found.trend.verdict == "few" and found.day_us is None and not found.beyond
 
 
-def test_runs_that_only_scatter_are_steady_and_fit() -> None:
+def test_scattered_runs_are_steady_and_fit() -> None:
     found = forecast_window(nights(30, grows_s=0.0), 3 * HOUR)
     assert found.trend.verdict == "steady" and found.day_us is None and not found.beyond
 
 
-def test_a_job_beyond_its_window_is_told_so_and_one_that_shrinks_is_not_given_a_day() -> None:
+def test_a_job_beyond_its_window_is_reported_and_a_shrinking_one_gets_no_day() -> None:
     assert forecast_window(nights(30), HOUR).beyond
     shrinking = forecast_window(nights(30, first_s=9000.0, grows_s=-60.0), 4 * HOUR)
     assert shrinking.trend.verdict == "shrinks" and shrinking.day_us is None and not shrinking.beyond
 
 
-def test_a_day_further_ahead_than_the_runs_can_tell_is_not_told() -> None:
+def test_a_day_beyond_what_the_runs_can_predict_is_not_reported() -> None:
     found = forecast_window(nights(30), 10 * HOUR)
     assert found.too_far and found.day_us is None
 
 
-def test_runs_that_failed_and_runs_made_another_way_are_not_asked() -> None:
+def test_failed_and_differently_made_runs_are_not_used() -> None:
     alone = [structs.replace(run, jobs=1, seconds=5 * HOUR) for run in nights(10)]
     failed = [structs.replace(run, errors=3) for run in nights(3)]
     unseen = [structs.replace(run, jobs=None, format=None) for run in nights(2)]
     assert comparable_runs([*alone, *unseen, *failed, *nights(4)]) == [*unseen, *nights(4)]
 
 
-def test_to_have_ended_is_not_to_have_succeeded() -> None:
+def test_ended_does_not_mean_succeeded() -> None:
     run = PastRun(started_us=NOW_US, seconds=60.0)
     assert run.ending == "unknown"
     assert structs.replace(run, exit=0).ending == "good" and structs.replace(run, whole=True).ending == "good"
@@ -74,7 +74,7 @@ def test_to_have_ended_is_not_to_have_succeeded() -> None:
     assert structs.replace(run, exit=0, exit_tells=False).ending == "unknown"
 
 
-def test_a_job_has_its_own_window_or_the_one_for_all() -> None:
+def test_a_job_has_its_own_window_or_the_common_one() -> None:
     windows = JobWindows(8 * HOUR, {"pg_dump of small": HOUR})
     assert windows.for_job(job("small")) == HOUR and windows.for_job(job("large")) == 8 * HOUR
     assert JobWindows().for_job(job("large")) is None
@@ -84,9 +84,7 @@ def test_a_job_has_its_own_window_or_the_one_for_all() -> None:
     st.lists(st.tuples(st.integers(0, 400), st.floats(0.0, 1e6)), max_size=40),
     st.none() | st.floats(1.0, 1e6),
 )
-def test_whatever_the_runs_are_the_days_stand_in_their_order(
-    runs: list[tuple[int, float]], window: float | None
-) -> None:
+def test_whatever_the_runs_the_days_are_in_order(runs: list[tuple[int, float]], window: float | None) -> None:
     made = [PastRun(started_us=NOW_US + day * DAY_US, seconds=seconds) for day, seconds in sorted(runs)]
     found = forecast_window(made, window)
     if found.day_us is not None:

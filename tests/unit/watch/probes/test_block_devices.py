@@ -49,17 +49,17 @@ def devices(text: str, tmp_path: Path) -> dict[str, Disk]:
     return {disk.name: disk for disk in parser.parse(text.encode(), 0).devices}
 
 
-def test_a_partition_is_not_counted_beside_its_disk(tmp_path: Path) -> None:
+def test_a_partition_is_not_counted_in_addition_to_its_disk(tmp_path: Path) -> None:
     text = NEW + " 8 1 sda1 99 1 792 49 199 2 1592 69 3 89 118 5 6 40 7 8 9\n"
     assert list(devices(text, tmp_path)) == ["sda"]
 
 
-def test_a_device_without_any_io_is_left_out(tmp_path: Path) -> None:
+def test_a_device_without_any_io_is_omitted(tmp_path: Path) -> None:
     text = NEW + " 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n 1 0 ram0 0 0 0 0 0 0 0 0 0 0 0\n"
     assert list(devices(text, tmp_path)) == ["sda"]
 
 
-def test_every_column_lands_in_its_field(tmp_path: Path) -> None:
+def test_every_column_is_read_into_its_field(tmp_path: Path) -> None:
     disk = devices(NEW, tmp_path)["sda"]
     assert (disk.reads, disk.read_sectors, disk.read_ms) == (100, 800, 50)
     assert (disk.writes, disk.written_sectors, disk.write_ms) == (200, 1600, 70)
@@ -82,11 +82,11 @@ def test_a_mapped_device_names_the_whole_disks_under_it(tmp_path: Path) -> None:
     assert found["md0"].underlying == ["sda", "sdb"]
 
 
-def test_a_loop_device_stands_on_the_disk_of_its_file(tmp_path: Path) -> None:
+def test_a_loop_device_is_assigned_to_the_disk_of_its_file(tmp_path: Path) -> None:
     assert devices(NEW.replace("8 0 sda", "7 0 loop0"), tmp_path)["loop0"].underlying == ["sda"]
 
 
-def test_without_sys_partitions_are_known_by_their_names(tmp_path: Path) -> None:
+def test_without_sys_partitions_are_recognised_by_their_names(tmp_path: Path) -> None:
     text = "".join(NEW.replace("sda", name) for name in ("sda", "sda1", "nvme0n1", "nvme0n1p2", "dm-3", "vdb2"))
     found = DiskStatsParser("/nonexistent", str(tmp_path)).parse(text.encode(), 0)
     assert [disk.name for disk in found.devices] == ["sda", "nvme0n1", "dm-3"]

@@ -35,30 +35,30 @@ def hang(lane: Lane, held: threading.Event) -> None:
         lane.call(held.wait, AT_ONCE_S)
 
 
-def test_a_job_gives_what_it_returns_and_raises_what_it_raises(lane: Lane) -> None:
+def test_a_call_returns_its_result_and_raises_its_error(lane: Lane) -> None:
     assert lane.call(lambda: 7, LONG_S) == 7
     with pytest.raises(ZeroDivisionError):
         lane.call(lambda: 1 // 0, LONG_S)
     assert lane.call(threading.get_ident, LONG_S) != threading.get_ident()
 
 
-def test_jobs_that_end_are_done_by_one_thread(lane: Lane) -> None:
+def test_calls_that_end_use_one_thread(lane: Lane) -> None:
     assert len({lane.call(threading.get_ident, LONG_S) for _ in range(5)}) == 1
 
 
-def test_a_job_that_hangs_is_left_and_the_next_one_is_done(lane: Lane, held: threading.Event) -> None:
+def test_a_hanging_call_is_abandoned_and_the_next_one_is_done(lane: Lane, held: threading.Event) -> None:
     hang(lane, held)
     assert lane.stuck == 1
     assert lane.call(lambda: 7, LONG_S) == 7
 
 
-def test_a_thread_that_comes_back_is_stuck_no_more(lane: Lane, held: threading.Event) -> None:
+def test_a_thread_that_returns_is_no_longer_stuck(lane: Lane, held: threading.Event) -> None:
     hang(lane, held)
     held.set()
     wait_until(lambda: lane.stuck == 0)
 
 
-def test_a_lane_with_too_many_stuck_threads_takes_no_job_until_one_comes_back(
+def test_a_lane_with_too_many_stuck_threads_accepts_no_call_until_one_returns(
     lane: Lane, held: threading.Event
 ) -> None:
     for _ in range(REPLACEMENTS):
@@ -72,7 +72,7 @@ def test_a_lane_with_too_many_stuck_threads_takes_no_job_until_one_comes_back(
     assert lane.call(lambda: 7, LONG_S) == 7
 
 
-def test_a_job_that_is_not_ready_goes_on(lane: Lane, held: threading.Event) -> None:
+def test_an_unfinished_polled_call_continues(lane: Lane, held: threading.Event) -> None:
     pending = lane.start(held.wait)
     assert not pending.ready(SYSTEM.mono_us())
     held.set()
@@ -93,7 +93,7 @@ def test_a_polled_call_is_taken_once_it_has_ended(held: threading.Event) -> None
     call.close()
 
 
-def test_a_polled_call_that_exceeds_its_time_is_abandoned(held: threading.Event) -> None:
+def test_a_polled_call_that_exceeds_its_timeout_is_abandoned(held: threading.Event) -> None:
     call: PolledCall[bool] = PolledCall("test", SYSTEM, timeout_us=1)
     for _ in range(REPLACEMENTS):
         assert call.start(held.wait)
@@ -105,7 +105,7 @@ def test_a_polled_call_that_exceeds_its_time_is_abandoned(held: threading.Event)
     assert not call.pending
 
 
-def test_a_polled_call_raises_what_its_call_raised() -> None:
+def test_a_polled_call_raises_the_error_of_its_call() -> None:
     call: PolledCall[float] = PolledCall("test")
     assert call.start(lambda: 1 / 0)
     wait_until(call.ended)

@@ -29,13 +29,13 @@ def statuses(probe: HostProbe, context: HostContext) -> dict[str, tuple[str, str
     return {part.name: (part.status, part.note) for part in probe.read(NAMES, context)}
 
 
-def test_every_part_is_answered_in_the_order_asked(old_kernel: str) -> None:
+def test_every_part_is_answered_in_the_requested_order(old_kernel: str) -> None:
     probe = HostProbe(proc=old_kernel, sys="/nonexistent")
     assert [part.name for part in probe.read(NAMES, HostContext())] == NAMES
     probe.close()
 
 
-def test_a_missing_file_is_that_parts_status_and_hides_no_other(old_kernel: str) -> None:
+def test_a_missing_file_is_the_status_of_its_part_and_hides_no_other(old_kernel: str) -> None:
     os.unlink(f"{old_kernel}/meminfo")
     found = statuses(HostProbe(proc=old_kernel, sys="/nonexistent"), HostContext())
     assert found["host.memory"][0] == "unsupported"
@@ -43,11 +43,11 @@ def test_a_missing_file_is_that_parts_status_and_hides_no_other(old_kernel: str)
     assert found["host.vmstat"] == ("ok", None)
 
 
-def test_a_kernel_without_pressure_files_says_what_would_help(old_kernel: str) -> None:
+def test_a_kernel_without_pressure_files_is_reported_with_the_remedy(old_kernel: str) -> None:
     assert statuses(HostProbe(proc=old_kernel, sys="/"), HostContext())["host.pressure"] == ("unsupported", NO_PSI)
 
 
-def test_a_garbled_file_is_an_error_with_a_sentence(old_kernel: str) -> None:
+def test_an_invalid_file_is_a_clear_error(old_kernel: str) -> None:
     write_tree(Path(old_kernel), {"stat": "cpu what\n"})
     status, note = statuses(HostProbe(proc=old_kernel, sys="/"), HostContext())["host.cpu"]
     assert status == "error"
@@ -55,7 +55,7 @@ def test_a_garbled_file_is_an_error_with_a_sentence(old_kernel: str) -> None:
     assert "/proc/stat" in note
 
 
-def test_a_part_comes_back_when_its_file_does(old_kernel: str) -> None:
+def test_a_part_returns_when_its_file_does(old_kernel: str) -> None:
     probe = HostProbe(proc=old_kernel, sys="/")
     os.rename(f"{old_kernel}/stat", f"{old_kernel}/away")
     assert statuses(probe, HostContext())["host.cpu"][0] == "unsupported"
@@ -71,19 +71,19 @@ def test_a_reading_decodes_to_its_struct(old_kernel: str) -> None:
     probe.close()
 
 
-def test_without_a_postmaster_the_backends_are_unknown_and_the_note_says_why(old_kernel: str) -> None:
+def test_without_a_postmaster_the_backends_are_unknown_with_the_reason(old_kernel: str) -> None:
     found = statuses(HostProbe(proc=old_kernel, sys="/"), HostContext())
     assert found["host.processes"] == ("unsupported", NO_POSTMASTER)
     assert found["host.titles"] == ("unsupported", NO_POSTMASTER)
     assert found["host.control"][0] == "unsupported"
 
 
-def test_a_postmaster_that_ended_is_an_error(old_kernel: str) -> None:
+def test_an_ended_postmaster_is_an_error(old_kernel: str) -> None:
     status, note = statuses(HostProbe(proc=old_kernel, sys="/"), HostContext(postmaster_pid=77))["host.processes"]
     assert (status, note) == ("error", "the postmaster, process 77, has ended")
 
 
-def test_without_a_connection_titles_say_who_is_active(old_kernel: str) -> None:
+def test_without_a_connection_titles_show_the_active_sessions(old_kernel: str) -> None:
     children = range(100, 200)
     files: dict[str, str | bytes] = {"10/stat": stat_line(10), "10/task/10/children": " ".join(map(str, children))}
     for pid in children:
@@ -96,7 +96,7 @@ def test_without_a_connection_titles_say_who_is_active(old_kernel: str) -> None:
     probe.close()
 
 
-def test_nothing_of_this_host_is_shown_beside_a_server_elsewhere() -> None:
+def test_nothing_of_this_host_is_shown_for_a_remote_server() -> None:
     context = HostContext(watched=False, note="the server runs on db9")
     for part in HostProbe().read(NAMES, context):
         assert (part.status, part.note, part.reading) == ("unsupported", "the server runs on db9", None)
@@ -112,7 +112,7 @@ def settings(tmp_path: Path, sys: dict[str, str | bytes]) -> HostSettings:
     return read_settings(proc, write_tree(tmp_path / "sys", sys))
 
 
-def test_a_setting_this_kernel_lacks_is_unknown(tmp_path: Path) -> None:
+def test_a_setting_missing_in_this_kernel_is_unknown(tmp_path: Path) -> None:
     found = settings(tmp_path, {})
     assert (found.zone_reclaim_mode, found.swappiness) == (1, 60)
     assert (found.watermark_boost_factor, found.task_delayacct, found.thp) == (None, None, None)
@@ -120,7 +120,7 @@ def test_a_setting_this_kernel_lacks_is_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["transparent_hugepage", "redhat_transparent_hugepage"])
-def test_huge_pages_are_told_by_the_word_in_brackets(tmp_path: Path, name: str) -> None:
+def test_huge_pages_are_read_from_the_word_in_brackets(tmp_path: Path, name: str) -> None:
     base = f"kernel/mm/{name}"
     files: dict[str, str | bytes] = {
         f"{base}/enabled": "[always] madvise never\n",

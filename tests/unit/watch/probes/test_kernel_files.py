@@ -17,7 +17,7 @@ def test_cpu_times_are_those_of_all_cpus_and_cpus_are_counted() -> None:
     assert (reading.context_switches, reading.boot_wall_s) == (987654, 1700000000)
 
 
-def test_a_stat_file_cut_short_is_refused() -> None:
+def test_a_truncated_stat_file_is_refused() -> None:
     with pytest.raises(ValueError, match="procs_running"):
         parse_cpu(STAT[:60].encode())
 
@@ -43,7 +43,7 @@ def test_pressure_of_both_kinds_is_read() -> None:
     assert (full.avg10, full.total_us) == (0.5, 12)
 
 
-def test_a_command_with_blanks_and_parentheses_does_not_shift_the_fields() -> None:
+def test_a_command_with_spaces_and_parentheses_does_not_shift_the_fields() -> None:
     line = stat_line(7, parent=3, command="a) R 9 (b", state="D", user=11, system=12, start=13, rss=14, blkio=15)
     stat = parse_stat(line.encode())
     assert stat.command == "a) R 9 (b"
@@ -51,6 +51,6 @@ def test_a_command_with_blanks_and_parentheses_does_not_shift_the_fields() -> No
     assert (stat.start_ticks, stat.rss_pages, stat.blkio_ticks) == (13, 14, 15)
 
 
-def test_a_kernel_without_io_accounting_tells_no_bytes() -> None:
+def test_a_kernel_without_io_accounting_reports_no_bytes() -> None:
     assert parse_io(io_text(4096, 8192).encode()) == (4096, 8192)
     assert parse_io(b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\n") == (None, None)

@@ -20,11 +20,11 @@ def paths(holding: frozenset[str] = frozenset()) -> list[str]:
     return [entry.path for entry in choose_mounts(parse_mountinfo(TABLE), holding)]
 
 
-def test_real_file_systems_are_shown_once_and_pseudo_ones_not() -> None:
+def test_real_file_systems_are_shown_once_and_pseudo_ones_are_not() -> None:
     assert paths() == ["/", "/backup", "/var/lib/postgresql", "/var/lib/postgresql/wal disk"]
 
 
-def test_a_bind_mount_or_tmpfs_is_shown_where_something_lies_on_it() -> None:
+def test_a_bind_mount_or_tmpfs_is_shown_if_server_files_are_on_it() -> None:
     assert "/srv/bind" in paths(frozenset(("/srv/bind",)))
     assert "/run" in paths(frozenset(("/run",)))
 
@@ -34,12 +34,12 @@ def test_optional_fields_do_not_shift_the_rest() -> None:
     assert (entry.fstype, entry.source, entry.device) == ("xfs", "/dev/mapper/vg-pg", "254:16")
 
 
-def test_options_of_the_file_system_are_told_with_those_of_the_mount() -> None:
+def test_options_of_the_file_system_are_reported_with_those_of_the_mount() -> None:
     root = next(entry for entry in parse_mountinfo(TABLE) if entry.path == "/")
     assert root.options == "rw,relatime,discard"
 
 
-def test_the_deepest_mount_holds_a_path() -> None:
+def test_the_deepest_mount_contains_a_path() -> None:
     entries = parse_mountinfo(TABLE)
     wal = mount_of_path(entries, "/var/lib/postgresql/wal disk/pg_wal")
     beside = mount_of_path(entries, "/var/lib/postgresql/wal disks")
@@ -49,7 +49,7 @@ def test_the_deepest_mount_holds_a_path() -> None:
     assert beside.path == "/var/lib/postgresql"
 
 
-def test_of_two_mounts_on_one_point_the_later_one_is_seen() -> None:
+def test_of_two_mounts_on_one_point_the_later_one_is_used() -> None:
     table = TABLE + b"40 27 8:0 / /backup rw - ext4 /dev/sdz rw\n"
     entries = parse_mountinfo(table)
     held = mount_of_path(entries, "/backup/x")

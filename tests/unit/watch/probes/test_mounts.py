@@ -73,7 +73,7 @@ def by_path(reading: Mounts) -> Callable[[str], Mount]:
     return {mount.path: mount for mount in reading.mounts}.__getitem__
 
 
-def test_a_stuck_mount_says_so_and_hides_no_other(proc: str, stall: Stall, tmp_path: Path) -> None:
+def test_a_stuck_mount_is_reported_and_hides_no_other(proc: str, stall: Stall, tmp_path: Path) -> None:
     probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=stall, deadline_s=0.05)
     mount = by_path(read(probe, HostContext()))
     stuck = mount(DATA)
@@ -86,7 +86,7 @@ def test_a_stuck_mount_says_so_and_hides_no_other(proc: str, stall: Stall, tmp_p
     probe.close()
 
 
-def test_a_mount_that_answers_again_is_read_again(proc: str, stall: Stall, tmp_path: Path) -> None:
+def test_a_mount_that_responds_again_is_read_again(proc: str, stall: Stall, tmp_path: Path) -> None:
     probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=stall, deadline_s=0.05)
     read(probe, HostContext())
     stall.let_go.set()
@@ -95,7 +95,7 @@ def test_a_mount_that_answers_again_is_read_again(proc: str, stall: Stall, tmp_p
     probe.close()
 
 
-def test_a_mount_that_stays_dead_costs_a_few_threads_and_not_one_each_time(
+def test_a_mount_that_stays_unresponsive_uses_a_few_threads_and_not_one_each_time(
     proc: str, stall: Stall, tmp_path: Path
 ) -> None:
     probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=stall, deadline_s=0.01)
@@ -106,7 +106,7 @@ def test_a_mount_that_stays_dead_costs_a_few_threads_and_not_one_each_time(
     probe.close()
 
 
-def test_wal_behind_a_link_is_on_the_mount_the_link_leads_to(proc_here: str, tmp_path: Path) -> None:
+def test_wal_behind_a_link_is_on_the_mount_of_the_link_target(proc_here: str, tmp_path: Path) -> None:
     (tmp_path / "wal/pg15").mkdir(parents=True)
     (tmp_path / "data/pg_wal").symlink_to(tmp_path / "wal/pg15")
     context = HostContext(paths={"data": f"{tmp_path}/data", "log": "log", "tablespace:fast one": f"{tmp_path}/wal/ts"})
@@ -120,9 +120,7 @@ def test_wal_behind_a_link_is_on_the_mount_the_link_leads_to(proc_here: str, tmp
     probe.close()
 
 
-def test_a_role_that_may_not_ask_for_the_data_directory_gets_it_from_the_process(
-    proc_here: str, tmp_path: Path
-) -> None:
+def test_a_role_that_may_not_query_the_data_directory_gets_it_from_the_process(proc_here: str, tmp_path: Path) -> None:
     probe = MountProbe(proc=proc_here, sys=str(tmp_path), statvfs=lambda _: os.statvfs("/"))
     assert read(probe, HostContext(postmaster_pid=77)).note == NO_DATA
     (tmp_path / "proc/77").mkdir()
@@ -133,7 +131,7 @@ def test_a_role_that_may_not_ask_for_the_data_directory_gets_it_from_the_process
     probe.close()
 
 
-def test_what_is_kept_for_root_is_neither_used_nor_available(proc: str, tmp_path: Path) -> None:
+def test_space_reserved_for_root_is_neither_used_nor_available(proc: str, tmp_path: Path) -> None:
     size = os.statvfs_result((4096, 512, 1000, 300, 250, 50, 20, 20, 0, 255))
     probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=lambda _: size)
     mount = by_path(read(probe, HostContext()))("/")
@@ -142,7 +140,7 @@ def test_what_is_kept_for_root_is_neither_used_nor_available(proc: str, tmp_path
     probe.close()
 
 
-def test_a_file_system_without_a_number_of_inodes_leaves_it_unknown(proc: str, tmp_path: Path) -> None:
+def test_a_file_system_without_an_inode_count_leaves_it_unknown(proc: str, tmp_path: Path) -> None:
     size = os.statvfs_result((4096, 4096, 1000, 300, 250, 0, 0, 0, 0, 255))
     probe = MountProbe(proc=proc, sys=str(tmp_path), statvfs=lambda _: size)
     mount = by_path(read(probe, HostContext()))("/")
@@ -150,7 +148,7 @@ def test_a_file_system_without_a_number_of_inodes_leaves_it_unknown(proc: str, t
     probe.close()
 
 
-def test_an_error_of_one_mount_is_told_on_its_row(proc: str, tmp_path: Path) -> None:
+def test_an_error_of_one_mount_is_reported_on_its_row(proc: str, tmp_path: Path) -> None:
     def refuse(path: str) -> FileSystemSize:
         if path == "/":
             return os.statvfs(path)
@@ -163,6 +161,6 @@ def test_an_error_of_one_mount_is_told_on_its_row(proc: str, tmp_path: Path) -> 
     probe.close()
 
 
-def test_nothing_of_this_host_is_shown_beside_a_server_elsewhere() -> None:
+def test_nothing_of_this_host_is_shown_for_a_remote_server() -> None:
     part = MountProbe().read(HostContext(watched=False, note="the server runs on db9"))
     assert (part.status, part.note, part.reading) == ("unsupported", "the server runs on db9", None)

@@ -38,7 +38,7 @@ def test_a_rename_is_visible_after_a_minute_and_the_old_name_is_shown_until_the_
     assert names.role(ROLE) == "app_2" and names.version > version
 
 
-def test_unchanged_names_do_not_make_texts_out_of_date() -> None:
+def test_unchanged_names_do_not_invalidate_texts() -> None:
     names = known_names()
     version = names.version
     names.forget_old(KEEP_US)
@@ -49,7 +49,7 @@ def test_unchanged_names_do_not_make_texts_out_of_date() -> None:
     assert names.version > version
 
 
-def test_a_dropped_role_loses_its_name_and_names_that_cannot_be_read_are_not_kept() -> None:
+def test_a_dropped_role_loses_its_name_and_unreadable_names_are_not_stored() -> None:
     names = known_names()
     names.forget_old(KEEP_US)
     names.store(answer()[1:2])
@@ -67,7 +67,7 @@ def session(pid: int, *, changed: int, query: bytes = b"END;", state: bytes = b"
     )  # fmt: skip
 
 
-def test_a_session_decoded_in_turn_equals_one_decoded_at_once() -> None:
+def test_a_session_decoded_gradually_equals_one_decoded_at_once() -> None:
     names = known_names()
     kept = ActivityDecoder(names)
     for rows in (

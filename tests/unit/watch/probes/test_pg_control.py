@@ -33,7 +33,7 @@ def control_file(version: int, *, crc_at: int = 288) -> bytes:
 
 
 @pytest.mark.parametrize(("version", "crc_at"), [(1201, 288), (1300, 288), (1700, 288), (1800, 292)])
-def test_a_known_version_is_read(version: int, crc_at: int) -> None:
+def test_a_known_control_file_version_is_read(version: int, crc_at: int) -> None:
     control = parse_control(control_file(version, crc_at=crc_at))
     assert control.system_identifier == str(IDENTIFIER)
     assert (control.state, control.timeline, control.max_connections) == ("in production", 3, 250)
@@ -41,14 +41,14 @@ def test_a_known_version_is_read(version: int, crc_at: int) -> None:
     assert control.data_checksums is True
 
 
-def test_an_unknown_version_tells_its_identifier_and_nothing_else() -> None:
+def test_an_unknown_version_gives_its_identifier_and_nothing_else() -> None:
     control = parse_control(control_file(1905))
     assert (control.system_identifier, control.version_number) == (str(IDENTIFIER), 1905)
     assert (control.state, control.timeline, control.data_checksums, control.next_xid) == (None,) * 4
 
 
 @pytest.mark.parametrize("at", [8, 20, 64, 180, 252, 287, 288])
-def test_one_changed_bit_is_noticed(at: int) -> None:
+def test_one_changed_bit_is_detected(at: int) -> None:
     data = bytearray(control_file(1300))
     data[at] ^= 0x40
     try:
@@ -66,12 +66,12 @@ def test_another_byte_order_is_not_misread() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 15, 200, 290])
-def test_a_file_cut_short_is_damaged(size: int) -> None:
+def test_a_truncated_file_is_damaged(size: int) -> None:
     with pytest.raises(DamagedControl):
         parse_control(control_file(1300)[:size])
 
 
-def test_a_data_directory_tells_its_server_without_it(tmp_path: Path) -> None:
+def test_a_data_directory_identifies_its_server_while_it_is_down(tmp_path: Path) -> None:
     lock = f"812\n{tmp_path}\n1795190666\n6515\n/run/postgresql\n*\n"
     files: dict[str, str | bytes] = {
         "PG_VERSION": "15\n",
@@ -90,7 +90,7 @@ def test_a_stopped_server_has_no_pid_but_its_identity(tmp_path: Path) -> None:
     assert reading.system_identifier == str(IDENTIFIER)
 
 
-def test_a_version_not_known_here_says_so(tmp_path: Path) -> None:
+def test_an_unsupported_version_is_reported(tmp_path: Path) -> None:
     reading, status, note = read_control_file(write_tree(tmp_path, {"global/pg_control": control_file(1905)}), "/pg")
     assert status == "unsupported"
     assert note is not None
@@ -106,7 +106,7 @@ def test_a_damaged_control_file_is_an_error_and_not_zeros(tmp_path: Path) -> Non
     assert reading.system_identifier is None
 
 
-def test_a_lock_file_half_written_is_read_as_far_as_it_goes() -> None:
+def test_a_half_written_lock_file_is_read_as_far_as_possible() -> None:
     lock = parse_lock_file("812\n/pg/data\n")
     assert lock is not None
     assert (lock.pid, lock.data_directory, lock.port) == (812, "/pg/data", None)

@@ -37,13 +37,13 @@ def lock(data: str, *, pid: int = 100, start_s: int = START_S) -> None:
     write_tree(Path(data), {"postmaster.pid": f"{pid}\n{data}\n{start_s}\n5432\n/run/postgresql\n*\n"})
 
 
-def test_a_postmaster_is_found_with_what_its_lock_file_says(tmp_path: Path) -> None:
+def test_a_postmaster_is_found_with_the_data_of_its_lock_file(tmp_path: Path) -> None:
     proc, data = host(tmp_path)
     lock(data)
     assert find_postmasters(proc) == [Postmaster(100, 50_000, data, 5432, "/run/postgresql", START_S)]
 
 
-def test_without_the_right_to_its_files_its_arguments_and_the_sockets_tell(tmp_path: Path) -> None:
+def test_without_access_to_its_files_the_arguments_and_sockets_are_used(tmp_path: Path) -> None:
     proc, data = host(tmp_path, cwd=False)
     write_tree(Path(proc), {"net/unix": UNIX})
     [found] = find_postmasters(proc)
@@ -51,7 +51,7 @@ def test_without_the_right_to_its_files_its_arguments_and_the_sockets_tell(tmp_p
     assert found.start_s is None
 
 
-def test_only_sockets_somebody_listens_on_count(tmp_path: Path) -> None:
+def test_only_listening_sockets_count(tmp_path: Path) -> None:
     assert listening_sockets(write_tree(tmp_path, {"net/unix": UNIX})) == [("/run/postgresql", 5432)]
 
 
@@ -61,7 +61,7 @@ def test_a_server_in_a_container_is_not_given_the_port_of_another_server(tmp_pat
     assert find_postmasters(proc) == [Postmaster(100, 50_000, data)]
 
 
-def test_a_stand_alone_backend_is_no_server(tmp_path: Path) -> None:
+def test_a_single_user_backend_is_not_a_server(tmp_path: Path) -> None:
     proc, data = host(tmp_path)
     lock(data, pid=-100)
     assert find_postmasters(proc) == []

@@ -44,7 +44,7 @@ def test_a_client_is_read_field_by_field(title: str, expected: tuple[str, str, s
         ("postgres: pg_cron launcher", "pg_cron launcher"),
     ],
 )
-def test_a_process_of_the_server_is_called_what_it_is(title: str, kind: str) -> None:
+def test_a_server_process_has_its_kind(title: str, kind: str) -> None:
     parsed = parse_title(title)
     assert parsed.kind == kind
     assert parsed.client is None
@@ -61,18 +61,18 @@ def test_a_walsender_has_a_user_and_only_for_decoding_a_database() -> None:
     assert parse_title("postgres: walsender rep shop [local] START_REPLICATION").database == "shop"
 
 
-def test_names_with_blanks_are_not_guessed() -> None:
+def test_names_with_spaces_are_not_guessed() -> None:
     parsed = parse_title("postgres: my app my shop [local] idle")
     assert parsed == ParsedTitle(CLIENT_BACKEND, None, None, "[local]", "idle")
 
 
-def test_a_name_made_to_look_like_an_address_does_not_hide_the_real_one() -> None:
+def test_a_name_that_resembles_an_address_does_not_hide_the_real_one() -> None:
     parsed = parse_title("postgres: evil [local] idle 10.0.0.1(5) shop 10.6.6.6(666) DELETE")
     assert (parsed.kind, parsed.client, parsed.state) == (CLIENT_BACKEND, "10.6.6.6", "DELETE")
     assert parsed.user is None
 
 
-def test_the_cluster_name_is_learned_from_the_checkpointer() -> None:
+def test_the_cluster_name_is_read_from_the_checkpointer() -> None:
     titles = ["/usr/bin/postgres -D /pg", "postgres: my: clu: checkpointer", "postgres: my: clu: app shop [local] idle"]
     assert cluster_name(titles) == "my: clu"
     assert parse_title(titles[2], "my: clu").user == "app"
@@ -82,12 +82,12 @@ def test_without_a_cluster_name_none_is_invented() -> None:
     assert cluster_name(["postgres: checkpointer", "postgres: app shop [local] idle"]) is None
 
 
-def test_a_client_cannot_make_up_a_cluster_name() -> None:
+def test_a_client_cannot_forge_a_cluster_name() -> None:
     hostile = "postgres: x db [local] idle: checkpointer"
     assert cluster_name(["postgres: checkpointer", "postgres: app shop [local] idle", hostile]) is None
 
 
-def test_a_child_not_named_yet_is_starting() -> None:
+def test_an_unnamed_child_is_starting() -> None:
     assert parse_title("/usr/lib/postgresql/15/bin/postgres -D /pg").kind == STARTING
 
 

@@ -44,7 +44,7 @@ def row(reading: Processes, pid: int) -> Process:
     return next(row for row in reading.rows if row.pid == pid)
 
 
-def test_the_first_reading_has_every_process(tmp_path: Path) -> None:
+def test_the_first_reading_contains_every_process(tmp_path: Path) -> None:
     reader = ProcessReader(server(tmp_path, [20, 21]), POSTMASTER, 4096)
     reading, note = reader.read((), 1)
     assert pids(reading) == [POSTMASTER, 20, 21]
@@ -55,7 +55,7 @@ def test_the_first_reading_has_every_process(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_idle_processes_are_read_in_turn_and_all_within_the_turns(tmp_path: Path) -> None:
+def test_idle_processes_are_read_in_turn_and_all_within_the_cycle(tmp_path: Path) -> None:
     children = list(range(100, 100 + 3 * TURN_TICKS))
     reader = ProcessReader(server(tmp_path, children), POSTMASTER, 4096)
     reader.read((), 1)
@@ -78,7 +78,7 @@ def test_active_backends_are_read_every_time(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_process_that_uses_cpu_is_read_again_at_once_without_being_called_active(tmp_path: Path) -> None:
+def test_a_process_that_uses_cpu_is_reread_at_once_without_being_shown_as_active(tmp_path: Path) -> None:
     reader = ProcessReader(server(tmp_path, [100]), POSTMASTER, 4096)
     for used in range(1, TURN_TICKS):
         process(tmp_path, 100, user=used)
@@ -87,7 +87,7 @@ def test_a_process_that_uses_cpu_is_read_again_at_once_without_being_called_acti
     reader.close()
 
 
-def test_descriptors_are_held_for_a_bounded_number_of_processes_and_let_go(tmp_path: Path) -> None:
+def test_descriptors_are_kept_open_for_a_limited_number_of_processes_and_closed(tmp_path: Path) -> None:
     children = list(range(100, 100 + 2 * MAX_OPEN_PROCESSES))
     reader = ProcessReader(server(tmp_path, children), POSTMASTER, 4096)
     before = len(os.listdir("/proc/self/fd"))
@@ -98,7 +98,7 @@ def test_descriptors_are_held_for_a_bounded_number_of_processes_and_let_go(tmp_p
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_process_that_ended_has_no_row_and_leaves_nothing_open(tmp_path: Path) -> None:
+def test_an_ended_process_has_no_row_and_leaves_nothing_open(tmp_path: Path) -> None:
     reader = ProcessReader(server(tmp_path, [20, 21]), POSTMASTER, 4096)
     for _ in range(3):
         reader.read((20, 21), 1)
@@ -112,7 +112,7 @@ def test_a_process_that_ended_has_no_row_and_leaves_nothing_open(tmp_path: Path)
     reader.close()
 
 
-def test_waits_for_io_are_unknown_where_the_kernel_does_not_account_them(tmp_path: Path) -> None:
+def test_io_waits_are_unknown_if_the_kernel_does_not_account_them(tmp_path: Path) -> None:
     proc = server(tmp_path, [20])
     reader = ProcessReader(proc, POSTMASTER, 4096)
     assert row(reader.read((), 0)[0], 20).blkio_ticks is None
@@ -120,7 +120,7 @@ def test_waits_for_io_are_unknown_where_the_kernel_does_not_account_them(tmp_pat
     reader.close()
 
 
-def test_without_the_right_to_read_io_the_rest_is_known_and_a_note_says_why(
+def test_without_the_right_to_read_io_the_rest_is_known_with_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proc = server(tmp_path, [20])
@@ -140,7 +140,7 @@ def test_without_the_right_to_read_io_the_rest_is_known_and_a_note_says_why(
     reader.close()
 
 
-def test_a_child_the_kernels_list_left_out_is_still_counted(tmp_path: Path) -> None:
+def test_a_child_missing_in_the_list_of_the_kernel_is_still_counted(tmp_path: Path) -> None:
     children = PostmasterChildren(server(tmp_path, [20, 21, 22]), POSTMASTER)
     assert children.read() == {20, 21, 22}
     list_children(tmp_path, [20, 22])
@@ -162,7 +162,7 @@ def test_a_kernel_without_a_list_of_children_is_scanned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_postmaster_that_ended_is_not_a_server_without_connections(tmp_path: Path, listed: bool) -> None:
+def test_an_ended_postmaster_is_not_a_server_without_connections(tmp_path: Path, listed: bool) -> None:
     proc = server(tmp_path, [])
     if not listed:
         shutil.rmtree(tmp_path / f"{POSTMASTER}/task")

@@ -10,7 +10,7 @@ import pytest
 from dba_console.watch.probes.host.file_systems import NO_ACCESS, named_paths, resolve_links
 
 
-def test_what_does_not_exist_yet_is_placed_where_it_would_be(tmp_path: Path) -> None:
+def test_links_in_a_nonexistent_path_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     followed, note = resolve_links({"session": f"{tmp_path}/link/a/b"})
@@ -18,7 +18,7 @@ def test_what_does_not_exist_yet_is_placed_where_it_would_be(tmp_path: Path) -> 
     assert note is None
 
 
-def test_a_place_that_may_not_be_looked_at_is_left_out_rather_than_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inaccessible_path_is_left_out_rather_than_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(path: str, *, strict: bool) -> str:
         if path.endswith("pg_wal"):
             raise PermissionError(13, "Permission denied", path)
@@ -30,10 +30,10 @@ def test_a_place_that_may_not_be_looked_at_is_left_out_rather_than_guessed(monke
     assert note == NO_ACCESS
 
 
-def test_a_relative_place_needs_a_data_directory() -> None:
+def test_a_relative_path_needs_a_data_directory() -> None:
     assert named_paths({"log": "log"}, None) == {}
     assert named_paths({"log": "log"}, "/pg")["log"] == "/pg/log"
 
 
-def test_where_the_server_says_where_wal_is_nothing_is_assumed() -> None:
+def test_if_the_server_reports_the_wal_path_nothing_is_assumed() -> None:
     assert named_paths({"data": "/pg", "wal": "/fast/wal"}, None)["wal"] == "/fast/wal"

@@ -18,7 +18,7 @@ def tree(tmp_path: Path, titles: dict[int, bytes]) -> str:
     return write_tree(tmp_path, files)
 
 
-def test_titles_come_with_the_start_of_their_process(tmp_path: Path) -> None:
+def test_titles_are_read_with_the_start_of_their_process(tmp_path: Path) -> None:
     proc = tree(tmp_path, {11: b"postgres: c1: checkpointer \0\0\0", 12: b"postgres: c1: app shop [local] idle\0"})
     reading = TitleReader(proc, SYSTEM).read(10, [12, 11])
     assert [(row.pid, row.kind, row.start_ticks) for row in reading.rows] == [
@@ -28,7 +28,7 @@ def test_titles_come_with_the_start_of_their_process(tmp_path: Path) -> None:
     assert reading.unreadable == 0
 
 
-def test_a_process_that_holds_its_lock_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_a_process_that_holds_its_mmap_lock_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     proc = tree(tmp_path, dict.fromkeys((11, 12, 13), b"postgres: app shop [local] idle\x00"))
     let_go = threading.Event()
 
@@ -49,11 +49,11 @@ def test_a_process_that_holds_its_lock_is_counted_and_the_rest_is_read(tmp_path:
     reader.close()
 
 
-def test_a_process_that_ended_meanwhile_is_not_called_unreadable(tmp_path: Path) -> None:
+def test_a_process_that_ended_meanwhile_is_not_reported_as_unreadable(tmp_path: Path) -> None:
     proc = tree(tmp_path, {11: b"postgres: app shop [local] idle\0"})
     assert TitleReader(proc, SYSTEM).read(10, [11, 12]).unreadable == 0
 
 
-def test_a_title_that_is_not_utf8_does_no_harm(tmp_path: Path) -> None:
+def test_a_title_that_is_not_utf8_causes_no_error(tmp_path: Path) -> None:
     proc = tree(tmp_path, {11: b"postgres: caf\xe9 shop [local] idle\0"})
     assert TitleReader(proc, SYSTEM).read(10, [11]).rows[0].user == "caf\\xe9"

@@ -21,12 +21,12 @@ def since(unread: UnreadSlots, at_s: int, **fields: Any) -> int | None:
     return None if told.unread_since is None else told.unread_since // SECOND
 
 
-def test_it_is_unread_since_it_was_first_seen_so() -> None:
+def test_a_slot_is_unread_since_its_first_observation_as_unread() -> None:
     unread = UnreadSlots()
     assert [since(unread, at) for at in (10, 12, 14)] == [10, 10, 10]
 
 
-def test_a_reader_or_a_position_that_moved_ends_it() -> None:
+def test_a_reader_or_an_advanced_position_ends_the_unread_state() -> None:
     unread = UnreadSlots()
     assert since(unread, 10) == 10
     assert since(unread, 12, active_pid=7) is None
@@ -35,13 +35,13 @@ def test_a_reader_or_a_position_that_moved_ends_it() -> None:
     assert since(unread, 18, restart_lsn=101, confirmed_flush_lsn=5) == 18
 
 
-def test_after_a_break_what_was_seen_before_says_nothing() -> None:
+def test_after_a_gap_earlier_observations_do_not_count() -> None:
     unread = UnreadSlots()
     assert since(unread, 10) == 10
     late = 11 + MAX_GAP_US // SECOND
     assert since(unread, late) == late
 
 
-def test_what_the_server_says_itself_goes_before() -> None:
+def test_values_reported_by_the_server_take_precedence() -> None:
     unread = UnreadSlots()
     assert since(unread, 1000, inactive_since=3 * SECOND) == 3
