@@ -1,7 +1,152 @@
-"""Print docs/findings.md: `python -m dba_console.watch.findings > docs/findings.md`."""
+"""Print docs/findings.md: `python -m dba_console.watch.findings > docs/findings.md`.
+
+It is made from the rules, the causal links between them, and the thresholds with their defaults.
+
+A rule is described by the docstring of its check, a threshold by the one below its field, so the document always
+matches the code.
+"""
 
 from __future__ import annotations
 
-from dba_console.watch.findings.rules_document import render_markdown
+import inspect
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-print(render_markdown(), end="")
+from dba_console.core.declarations import declared_fields, table_lines
+from dba_console.core.thresholds import Limits
+from dba_console.core.units import human_duration
+from dba_console.watch.findings import (
+    cluster,
+    connections,
+    console,
+    disks,
+    io,
+    jobs,
+    locks,
+    memory,
+    safety,
+    server,
+    wal,
+)
+from dba_console.watch.findings.finding_groups import LINKS
+from dba_console.watch.findings.rule import Rule
+from dba_console.watch.samples.sample import PARTS
+
+WIDTH = 120
+HEAD = """# Findings
+
+Printed by `python -m dba_console.watch.findings`; a test compares it with the rules.
+
+A finding is one sentence about a problem, with the numbers that prove it and the time since when. The agent runs the
+rules in every tick, whether or not a console is attached; findings are recorded, so a replay shows what was reported
+then. An effect is joined with its cause: one finding, named after the cause, whose sentence starts with the effect.
+
+A finding clears automatically when its rule has not seen it for the time given here. It can be acknowledged (until it
+clears) or silenced (for a time, by its id or by the name of its rule). A rule without the data it needs reports
+nothing; so does the first tick, and nothing is concluded across a gap. A problem that must last for a time is raised at
+once if the server itself reports that it has lasted that long.
+
+The thresholds are set in `[findings.FAMILY]` of the configuration file, as in `[findings.disks]`,
+`full_warning_pct = 85.0`; `findings.off` names rules that do not run. Units are in the names: `_pct` a percentage from
+0 to 100, `_s` seconds, `_bytes`, `_per_s`.
+
+Stories are incidents on production servers that thresholds are taken from. S1: page cache was reclaimed, I/O stopped,
+and 250 connections filled up. S2: a nightly dump ended later each month. S7: removing a 100 GB backup stopped all I/O
+for 28 s at a time. S9: WAL on a RAM disk. S12: data, WAL and temporary files on one volume.
+"""
+
+
+class Family(NamedTuple):
+    """A module of rules, and the name of its thresholds in `Limits`."""
+
+    title: str
+    limits: str
+    rules: Sequence[Rule]
+
+
+FAMILIES = (
+    Family("Connections", "connections", connections.RULES),
+    Family("Locks", "locks", locks.RULES),
+    Family("I/O", "io", io.RULES),
+    Family("Memory", "memory", memory.RULES),
+    Family("Checksums, transaction ids, autovacuum, catalogs", "safety", safety.RULES),
+    Family("Dumps, restores", "jobs", jobs.RULES),
+    Family("WAL, archiving, replication", "wal", wal.RULES),
+    Family("Disks", "disks", disks.RULES),
+    Family("The server", "server", server.RULES),
+    Family("The cluster", "cluster", cluster.RULES),
+    Family("The console itself", "console", console.RULES),
+)
+
+
+def render_markdown() -> str:
+    """Return the whole document."""
+    lines = [HEAD, *_index()]
+    for family in FAMILIES:
+        lines += [f"## {family.title}", ""]
+        for rule in family.rules:
+            lines += [*_rule(rule), ""]
+        if declared_fields(kind := declared_fields(Limits)[family.limits].type):
+            lines += [*table_lines(kind, f"findings.{family.limits}."), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _index() -> Iterator[str]:
+    yield "| rule | what it reports |"
+    yield "|---|---|"
+    for family in FAMILIES:
+        for rule in family.rules:
+            yield f"| [`{rule.name}`](#{rule.name}) | {rule.title} |"
+    yield ""
+
+
+def _rule(rule: Rule) -> Iterator[str]:
+    yield f"### `{rule.name}`"
+    yield ""
+    for paragraph in _paragraphs(rule):
+        yield from _wrapped(paragraph)
+        yield ""
+    for fact in _rule_facts(rule):
+        yield from _wrapped(f"- {fact}", "  ")
+
+
+def _rule_facts(rule: Rule) -> Iterator[str]:
+    yield f"Runs when one of these is read: {', '.join(f'{PARTS[part].meaning} (`{part}`)' for part in rule.parts)}"
+    seen = f"when seen for {human_duration(rule.raise_after_s)}" if rule.raise_after_s else "as soon as it is seen"
+    if rule.warm_up_s:
+        yield f"Conclusive after an observation of {human_duration(rule.warm_up_s)}"
+    gone = f"when not seen for {human_duration(rule.clear_after_s)}" if rule.clear_after_s else "when it is gone"
+    yield f"Raised {seen}, cleared {gone}"
+    causes = list(dict.fromkeys(link.cause for link in LINKS if link.effect == rule.name))
+    effects = list(dict.fromkeys(link.effect for link in LINKS if link.cause == rule.name))
+    if causes:
+        yield f"May be explained by {_names(causes)}"
+    if effects:
+        yield f"May explain {_names(effects)}"
+    if rule.runbook is not None:
+        yield f"Runbook: `{rule.runbook}`"
+    if rule.settings:
+        yield f"Thresholds: {_names(f'findings.{setting}' for setting in rule.settings)}"
+    if rule.source:
+        yield f"Source: {rule.source}"
+
+
+def _names(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _paragraphs(rule: Rule) -> list[str]:
+    """Return the docstring of the check; of a wrapped check, that of the inner one."""
+    check = rule.check
+    inner = inspect.getclosurevars(check).nonlocals.get("rule_check") if inspect.isfunction(check) else None
+    text = inspect.getdoc(inner or check) or ""
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    print(render_markdown(), end="")

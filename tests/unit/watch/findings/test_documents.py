@@ -12,10 +12,10 @@ import pytest
 from dba_console.core.declarations import declared_fields, field_notes
 from dba_console.core.thresholds import ORDERED_PAIRS, Limits
 from dba_console.watch.findings import rule as rule_module
+from dba_console.watch.findings.__main__ import FAMILIES, Family, render_markdown
 from dba_console.watch.findings.finding_groups import LINKS
 from dba_console.watch.findings.rule import Rule
 from dba_console.watch.findings.rule_engine import RULES
-from dba_console.watch.findings.rules_document import FAMILIES, Family, render_markdown
 from dba_console.watch.samples.sample import PARTS
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "findings.md"
