@@ -24,7 +24,7 @@ from dba_console.recording.journal import LogLine
 from dba_console.recording.layout import DATABASE, SessionLock, SessionMeta
 from dba_console.recording.points import Point, default_point_of, pack_points
 from dba_console.recording.sample_block import BLOCK_BYTES, BlockWriter, key_sample
-from dba_console.recording.store import Store, Writer, explain
+from dba_console.recording.store import Store, Writer, explain, require_space
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample, encode_sample
@@ -213,6 +213,10 @@ class Recorder:
         self.directory = directory
         self.meta = meta
         self._clock = clock
+        try:
+            require_space(directory)
+        except OSError as error:
+            raise SessionError(explain(error, directory), hint="name another directory with --sessions") from error
         private_dir(directory)
         self._lock = SessionLock(directory)
         if (directory / DATABASE).is_file():

@@ -6,6 +6,7 @@ incomplete line is truncated, and the same batch can be written again.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -40,6 +41,9 @@ from dba_console.watch.samples.event import Event
 # WAL with synchronous=NORMAL: every commit survives a kill of the program; a host crash may lose the last ones.
 # The views `events`, `steps`, `findings` and `lines` are for plain sqlite3.
 
+NEEDED_BYTES = 1 << 20
+"""Free space to begin a session. SQLite maps its shared memory file: where the file system has blocks of less than
+4 kB and none is free, writing to it would end the agent by SIGBUS."""
 PAGE_SIZE = 16384
 """An event fits into one page, so it can be found in a damaged file (damaged_file)."""
 WAL_PAGES = 16
@@ -79,6 +83,14 @@ CREATE VIEW IF NOT EXISTS lines AS
         UNION ALL SELECT wall_us, rowid, tag, text FROM output)
     ORDER BY wall_us, seq;
 """
+
+
+def require_space(directory: Path) -> None:
+    """Raise OSError (ENOSPC) if less than `NEEDED_BYTES` are free where `directory` is, or is to be created."""
+    place = next(path for path in (directory, *directory.parents) if path.exists())
+    found = os.statvfs(place)
+    if found.f_bavail * found.f_frsize < NEEDED_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
