@@ -62,7 +62,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     secret: bool = False
     """What is typed is not echoed."""
     rows: str = ""
-    """Id of the preview whose rows can be deselected before the answer; empty: none."""
+    """Id of the preview whose rows can be excluded before the answer; empty: none."""
     default: Any = None
     since_us: int = 0
     first_by: str = ""
