@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PYTEST ?=
 WORKERS ?= 4
 BENCH  ?= all
-QUICK  := tests/unit tests/panels tests/walkthrough tests/tui tests/test_house.py dba_console
+QUICK  := tests/unit tests/panels tests/walkthrough tests/tui tests/test_code_rules.py dba_console
 RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 

@@ -27,7 +27,7 @@ from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.watch.samples.findings import FindingsNow
 from dba_console.watch.samples.sample import Part, decode_sample
-from tests.postgres.pgbouncer import bouncer
+from tests.postgres.pgbouncer import running_pgbouncer
 
 SETTLED_S = 5.0
 
@@ -68,7 +68,7 @@ def _cluster(here: Ground, place: Path) -> Iterator[None]:
             around.callback(standby.close)
             standby.start()
             nodes.append(standby)
-        pooled = around.enter_context(bouncer(here.cluster, "transaction", admin=True))
+        pooled = around.enter_context(running_pgbouncer(here.cluster, "transaction", admin=True))
         _configure(place, nodes, [pooled.replace("dbname=postgres", "dbname=pgbouncer")])
         yield
 

@@ -27,7 +27,7 @@ from dba_console.clusters.heartbeat import HeartbeatOutage, read_outage, start_h
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConsoleError
 
-WAYS = ("bare", "ours", "repmgr")
+METHODS = ("bare", "ours", "repmgr")
 GOAL = 1.5
 """Maximum ratio to the outage of the bare script."""
 CHECK_S = 2.0
@@ -37,8 +37,8 @@ CHECKS = 10
 class Outages:
     """Outages, in seconds, of each cutover and fail-back by one method."""
 
-    def __init__(self, way: str) -> None:
-        self.way = way
+    def __init__(self, method: str) -> None:
+        self.way = method
         self.write: list[float] = []
         self.read: list[float] = []
         self.steps: dict[str, list[float]] = {}
@@ -102,7 +102,7 @@ def switch(
 
 
 def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -> list[Figure]:
-    outages = {way: Outages(way) for way in ways}
+    outages = {method: Outages(method) for method in ways}
     with ExitStack() as stack:
         place = stack.enter_context(own_directories())
         pair = stack.enter_context(Pair())
@@ -113,18 +113,18 @@ def measured(rounds: int, ways: Sequence[str], *, top_s: int, settle_s: float) -
         roles = list(pair.names)
         time.sleep(settle_s)
         for number in range(rounds):
-            for way in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
+            for method in (*ways[number % len(ways) :], *ways[: number % len(ways)]):
                 for _ in range(2):
-                    switch(pair, outages[way], roles, repmgr, traffic, settle_s)
+                    switch(pair, outages[method], roles, repmgr, traffic, settle_s)
         found = traffic.verdict(roles[0])
     figures = []
-    for way in ways:
-        each = outages[way]
-        figures.append(Figure(f"cutover, {way}: write outage, median", statistics.median(each.write), "s", None,
+    for method in ways:
+        each = outages[method]
+        figures.append(Figure(f"cutover, {method}: write outage, median", statistics.median(each.write), "s", None,
                               each.sentence))  # fmt: skip
     if "ours" in ways and "bare" in ways:
-        median = {way: statistics.median(outages[way].write) for way in ways}
-        worst = {way: max(outages[way].write) for way in ways}
+        median = {method: statistics.median(outages[method].write) for method in ways}
+        worst = {method: max(outages[method].write) for method in ways}
         figures.append(Figure("cutover, write outage against the bare script, median", median["ours"] / median["bare"],
                               "×", GOAL, f"{median['ours']:.3g} s against {median['bare']:.3g} s"))  # fmt: skip
         figures.append(Figure("the same, worst against worst", worst["ours"] / worst["bare"], "×", GOAL,
@@ -155,6 +155,10 @@ def check_seconds(checks: int) -> Figure:
 def run(smoke: bool) -> list[Figure]:
     rounds = 1 if smoke else int(os.environ.get("CUTOVER_ROUNDS", "10"))
     wanted = os.environ.get("CUTOVER_WAYS", "").split()
-    ways = [way for way in WAYS if way in wanted] if wanted else [way for way in WAYS if not smoke or way != "repmgr"]
+    ways = (
+        [method for method in METHODS if method in wanted]
+        if wanted
+        else [method for method in METHODS if not smoke or method != "repmgr"]
+    )
     figures = measured(rounds, ways, top_s=2 if smoke else 20, settle_s=0.5 if smoke else 2.0)
     return [*figures, check_seconds(2 if smoke else CHECKS)]

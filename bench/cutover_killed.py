@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.figure import Figure
 from dba_console.demo.practice_cluster import PracticeCluster
-from tests.faults.cutover_kills import ACTS, Kill, Trials, supervised
+from tests.faults.cutover_kills import STEPS_OF_ACTIONS, CutoverTrials, Kill, supervised
 from tests.sshd import sshd
 
 VICTIMS = ("agent", "pooler", "console", "ssh")
@@ -28,7 +28,7 @@ def kills() -> Iterator[Kill]:
         yield from (Kill(*one.split("/")) for one in wanted.split())
         return
     for victim in VICTIMS:
-        for act in ACTS:
+        for act in STEPS_OF_ACTIONS:
             for when in ("begin", "end"):
                 yield Kill(victim, act, when)
 
@@ -46,7 +46,10 @@ def run(smoke: bool) -> list[Figure]:
         ground = stack.enter_context(PracticeCluster())
         stack.enter_context(supervised(ground))
         over = stack.enter_context(sshd(_made(place / "ssh"))) if any(kill.victim == "ssh" for kill in tried) else None
-        direct, remote = Trials(ground, _made(place / "direct")), Trials(ground, _made(place / "remote"), over)
+        direct, remote = (
+            CutoverTrials(ground, _made(place / "direct")),
+            CutoverTrials(ground, _made(place / "remote"), over),
+        )
         for kill in tried:
             trials = remote if kill.victim == "ssh" else direct
             try:

@@ -12,7 +12,7 @@ from bench.console import own_directories, recording_agent
 from bench.figure import Figure
 from bench.process import peak_mb
 from dba_console.demo.cluster import Cluster
-from tests.attacks.fuzzing import Outcome, apart
+from tests.attacks.fuzzing import Outcome, fuzz_in_process
 
 LIMIT_S = 20.0
 GOAL_S = 2.0
@@ -24,10 +24,10 @@ def run(smoke: bool = False) -> list[Figure]:
     count, seed = 50 if smoke else int(os.environ.get("FUZZ_CASES", "10000")), int(os.environ.get("FUZZ_SEED", "1"))
     figures = []
     for kind in ("documents", "sessions", "journals"):
-        outcome = apart(kind, count, seed, LIMIT_S)
+        outcome = fuzz_in_process(kind, count, seed, LIMIT_S)
         figures += _figures(kind, outcome, "CPU time", outcome.peak_mb, GOAL_MB)
     with Cluster(durable=False) as cluster, own_directories(), recording_agent(cluster.dsn()) as agent:
-        outcome = apart("frames", count, seed, LIMIT_S, agent=str(agent.path))
+        outcome = fuzz_in_process("frames", count, seed, LIMIT_S, agent=str(agent.path))
         figures += _figures("frames", outcome, "until the next handshake", peak_mb(agent.pid), AGENT_GOAL_MB)
     return figures
 

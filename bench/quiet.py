@@ -15,15 +15,15 @@ from typing import Literal
 
 from bench.console import end_agents, recording_agent
 from bench.figure import Figure, table
-from bench.quiet_load.again import as_it_was, as_judged_live, judge_again
+from bench.quiet_load.again import evaluate_again, findings_recorded_live, unchanged
 from bench.quiet_load.diary import Diary, read_diary, spells
 from bench.quiet_load.disturbed import disturbed
 from bench.quiet_load.drive import drive
-from bench.quiet_load.place import Place
+from bench.quiet_load.place import QuietServer
 from bench.quiet_load.schedule import HOUR_S, schedule
-from bench.quiet_load.verdict import SEVERITIES, Found, apart, by_rule, count, findings_of, quiet_s, report
+from bench.quiet_load.verdict import SEVERITIES, Found, by_rule, count, findings_of, quiet_s, report, split_incidents
 
-How = Literal["live", "today", "disturbed"]
+Mode = Literal["live", "today", "disturbed"]
 DIARY = "diary.jsonl"
 SMOKE_S = 40.0
 
@@ -36,7 +36,7 @@ def live(directory: Path, span_s: float) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     diary = Diary(directory / DIARY)
     try:
-        with Place(span_s / HOUR_S) as place, recording_agent(place.dsn) as agent:
+        with QuietServer(span_s / HOUR_S) as place, recording_agent(place.dsn) as agent:
             place.agent_pid = agent.pid
             print(f"session {agent.session}", file=sys.stderr, flush=True)
             failed = drive(place, schedule(span_s), diary, span_s)
@@ -58,18 +58,20 @@ class Verdict:
     text: str
 
 
-def judged(directory: Path, how: How) -> Verdict:
+def judged(directory: Path, how: Mode) -> Verdict:
     """Return the findings of a kept run: by its agent, by today's rules, or by these with disturbances inserted."""
     sessions = sorted((directory / "sessions").iterdir())
     if not sessions:
         raise SystemExit(f"no session in {directory}/sessions")
     if how == "live":
-        result = as_judged_live(sessions[-1])
+        result = findings_recorded_live(sessions[-1])
     else:
-        result = judge_again(sessions[-1], lived=disturbed if how == "disturbed" else as_it_was)
+        result = evaluate_again(sessions[-1], lived=disturbed if how == "disturbed" else unchanged)
     found, happened = findings_of(result.events), spells(read_diary(directory / DIARY))
     lasted_s = quiet_s(happened, result.first_us, result.last_us)
-    return Verdict(apart(found, happened)[0], result.failed, lasted_s, report(found, happened, result.first_us))
+    return Verdict(
+        split_incidents(found, happened)[0], result.failed, lasted_s, report(found, happened, result.first_us)
+    )
 
 
 def figures(verdict: Verdict) -> list[Figure]:
@@ -111,7 +113,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--judge DIR or --keep DIR is required")
     if chosen.keep is not None:
         live(chosen.keep, chosen.seconds)
-    how: How = "live" if chosen.live or chosen.keep else "disturbed" if chosen.disturbed else "today"
+    how: Mode = "live" if chosen.live or chosen.keep else "disturbed" if chosen.disturbed else "today"
     verdict = judged(chosen.keep or chosen.judge, how)
     print(verdict.text)
     for failure in sorted(verdict.failed):

@@ -1,7 +1,7 @@
 """Restore of one database as in story S3 and by the runbook `restore`, including ANALYZE, on one host.
 
 RESTORE_GB: text of the plain dump (2.2). RESTORE_ROUNDS (1). RESTORE_WAYS: more ways, to measure each setting: names of
-WAYS separated by semicolons, or `all`; each starts with a new server as initdb configures it.
+METHODS separated by semicolons, or `all`; each starts with a new server as initdb configures it.
 RESTORE_DATABASES: only one of them. RESTORE_TIMELINE: any value prints the runbook's output with its seconds to stderr.
 """
 
@@ -40,14 +40,14 @@ MINIMAL: dict[str, str | int] = {**NO_WAIT, "wal_level": "minimal", "max_wal_sen
 UNPROTECTED: dict[str, str | int] = {"fsync": "off", "full_page_writes": "off"}
 
 
-class Way(NamedTuple):
+class RestoreMethod(NamedTuple):
     """One way to restore."""
 
     settings: dict[str, str | int]
     restore: Callable[[Cluster, Archives], None]
 
 
-class Took(NamedTuple):
+class RestoreTimes(NamedTuple):
     """Durations of one restore, in seconds, and its rows."""
 
     restore_s: float
@@ -65,32 +65,32 @@ def run(smoke: bool = False) -> list[Figure]:
     size = int(float(os.environ.get("RESTORE_GB", "0.02" if smoke else "2.2")) * 1e9)
     rounds = int(os.environ.get("RESTORE_ROUNDS", "1"))
     wanted = [name for name in os.environ.get("RESTORE_WAYS", "").split(";") if name]
-    more = [*BOOK, *WAYS] if wanted == ["all"] else wanted
+    more = [*BOOK, *METHODS] if wanted == ["all"] else wanted
     figures = []
     with archives(size, os.environ.get("RESTORE_DATABASES", "even uneven").split()) as both:
         for one in both:
-            found: dict[str, list[Took]] = {}
+            found: dict[str, list[RestoreTimes]] = {}
             for number in range(rounds):
                 for name in dict.fromkeys(["S3", "runbook", *more]):
-                    took = by_runbook(one, BOOK[name]) if name in BOOK else _by_hand(one, WAYS[name])
-                    found.setdefault(name, []).append(took)
-                    print(f"  {one.name} {number + 1} {name}: {_words(took)}", file=sys.stderr, flush=True)
+                    times = by_runbook(one, BOOK[name]) if name in BOOK else _by_hand(one, METHODS[name])
+                    found.setdefault(name, []).append(times)
+                    print(f"  {one.name} {number + 1} {name}: {_summary(times)}", file=sys.stderr, flush=True)
             figures += _figures(one, found)
     return figures
 
 
-def _by_hand(archive: Archives, way: Way) -> Took:
-    with Cluster(settings={**DEFAULTS, **way.settings}) as cluster:
+def _by_hand(archive: Archives, method: RestoreMethod) -> RestoreTimes:
+    with Cluster(settings={**DEFAULTS, **method.settings}) as cluster:
         cluster.psql(f"create database {DATABASE}")
         cluster.psql("checkpoint")
         begun = time.monotonic()
-        way.restore(cluster, archive)
+        method.restore(cluster, archive)
         restored = time.monotonic()
-        _run("vacuumdb", "-q", "-Z", "-j", "1" if way.restore is _psql else "2", cluster=cluster)
-        return Took(restored - begun, time.monotonic() - restored, count_rows(cluster))
+        _run("vacuumdb", "-q", "-Z", "-j", "1" if method.restore is _psql else "2", cluster=cluster)
+        return RestoreTimes(restored - begun, time.monotonic() - restored, count_rows(cluster))
 
 
-def by_runbook(archive: Archives, inputs: Mapping[str, str]) -> Took:
+def by_runbook(archive: Archives, inputs: Mapping[str, str]) -> RestoreTimes:
     """Time the whole command, from start to end: checks, settings, restore, ANALYZE, settings reverted.
 
     Its questions are answered at once; if it asks for a restart of the server, the server is restarted.
@@ -105,15 +105,15 @@ def by_runbook(archive: Archives, inputs: Mapping[str, str]) -> Took:
         for name, value in given.items():
             argv += ["--input", f"{name}={value}"]
         before_s, begun = children_cpu_s(), time.monotonic()
-        code, output = _answered(argv, cluster)
+        code, output = _run_answered(argv, cluster)
         total_s = time.monotonic() - begun
         spent_s = children_cpu_s() - before_s + sum(cpu_ms(agent.pid) for agent in list_agents()) / 1000
         if code:
             raise RuntimeError(f"the runbook ended with exit code {code}: {output[-1500:]}")
-        return Took(total_s, 0.0, count_rows(cluster), spent_s)
+        return RestoreTimes(total_s, 0.0, count_rows(cluster), spent_s)
 
 
-def _answered(argv: list[str], cluster: Cluster) -> tuple[int, str]:
+def _run_answered(argv: list[str], cluster: Cluster) -> tuple[int, str]:
     """Run the runbook, answer its questions; return exit code and output. Raises KeyError for an unknown question."""
     begun, lines = time.monotonic(), list[str]()
     with tempfile.TemporaryFile("w+") as errors:
@@ -156,16 +156,16 @@ def _pg_restore(jobs: int) -> Callable[[Cluster, Archives], None]:
     return restore
 
 
-WAYS: dict[str, Way] = {
-    "S3": Way({}, _psql),
-    "S3, no fsync, no autovacuum": Way({"fsync": "off", "autovacuum": "off"}, _psql),
-    "-j 2, as it is": Way({}, _pg_restore(2)),
-    "-j 2, memory and WAL": Way(MEMORY, _pg_restore(2)),
-    "-j 2, no waiting": Way(NO_WAIT, _pg_restore(2)),
-    "-j 2, wal_level minimal": Way(MINIMAL, _pg_restore(2)),
-    "-j 2, minimal, no fsync": Way({**MINIMAL, **UNPROTECTED}, _pg_restore(2)),
-    "-j 3, wal_level minimal": Way(MINIMAL, _pg_restore(3)),
-    "-j 4, wal_level minimal": Way(MINIMAL, _pg_restore(4)),
+METHODS: dict[str, RestoreMethod] = {
+    "S3": RestoreMethod({}, _psql),
+    "S3, no fsync, no autovacuum": RestoreMethod({"fsync": "off", "autovacuum": "off"}, _psql),
+    "-j 2, as it is": RestoreMethod({}, _pg_restore(2)),
+    "-j 2, memory and WAL": RestoreMethod(MEMORY, _pg_restore(2)),
+    "-j 2, no waiting": RestoreMethod(NO_WAIT, _pg_restore(2)),
+    "-j 2, wal_level minimal": RestoreMethod(MINIMAL, _pg_restore(2)),
+    "-j 2, minimal, no fsync": RestoreMethod({**MINIMAL, **UNPROTECTED}, _pg_restore(2)),
+    "-j 3, wal_level minimal": RestoreMethod(MINIMAL, _pg_restore(3)),
+    "-j 4, wal_level minimal": RestoreMethod(MINIMAL, _pg_restore(4)),
 }
 
 
@@ -203,14 +203,14 @@ def children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _words(took: Took) -> str:
-    return f"{took.total_s:.1f} s ({took.restore_s:.1f} + {took.analyze_s:.1f}), load {os.getloadavg()[0]:.1f}"
+def _summary(times: RestoreTimes) -> str:
+    return f"{times.total_s:.1f} s ({times.restore_s:.1f} + {times.analyze_s:.1f}), load {os.getloadavg()[0]:.1f}"
 
 
-def _figures(archive: Archives, found: dict[str, list[Took]]) -> list[Figure]:
-    if len({took.rows for taken in found.values() for took in taken}) != 1:
+def _figures(archive: Archives, found: dict[str, list[RestoreTimes]]) -> list[Figure]:
+    if len({times.rows for taken in found.values() for times in taken}) != 1:
         raise RuntimeError("the ways restored different numbers of rows")
-    total = {name: statistics.median(took.total_s for took in taken) for name, taken in found.items()}
+    total = {name: statistics.median(times.total_s for times in taken) for name, taken in found.items()}
     what = f"restore of {archive.text_bytes / 1e9:.2g} GB, {archive.name}"
     figures = [
         Figure(f"{what}: time of the runbook against S3", total["runbook"] / total["S3"], "×", 1 / GOAL,

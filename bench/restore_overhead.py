@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.databases import Archives, archives
 from bench.figure import Figure
-from bench.restore import BOOK, DATABASE, DEFAULTS, Took, by_runbook, children_cpu_s, count_rows
+from bench.restore import BOOK, DATABASE, DEFAULTS, RestoreTimes, by_runbook, children_cpu_s, count_rows
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
 from dba_console.jobs.tools.client_programs import list_without_keys
@@ -43,7 +43,7 @@ def run(smoke: bool = False) -> list[Figure]:
     return figures
 
 
-def _pair(archive: Archives, number: int) -> tuple[Took, Took]:
+def _pair(archive: Archives, number: int) -> tuple[RestoreTimes, RestoreTimes]:
     """Restore by the runbook and by hand; each round starts with the other one."""
     ways = {"runbook": lambda: by_runbook(archive, BOOK["runbook, protected"]), "hand": lambda: _by_hand(archive)}
     took = {}
@@ -57,7 +57,7 @@ def _pair(archive: Archives, number: int) -> tuple[Took, Took]:
     return took["runbook"], took["hand"]
 
 
-def _by_hand(archive: Archives) -> Took:
+def _by_hand(archive: Archives) -> RestoreTimes:
     with Cluster(settings=DEFAULTS) as cluster, tempfile.TemporaryDirectory() as directory:
         cluster.psql("checkpoint")
         before_s, begun = children_cpu_s() + time.process_time(), time.monotonic()
@@ -79,7 +79,7 @@ def _by_hand(archive: Archives) -> Took:
         took_s, spent_s = time.monotonic() - begun, children_cpu_s() + time.process_time() - before_s
         if created.errors:
             raise RuntimeError("the restore by hand failed")
-        return Took(took_s, 0.0, count_rows(cluster), spent_s)
+        return RestoreTimes(took_s, 0.0, count_rows(cluster), spent_s)
 
 
 def _client(cluster: Cluster, program: str, *arguments: str) -> None:
@@ -88,7 +88,7 @@ def _client(cluster: Cluster, program: str, *arguments: str) -> None:
     subprocess.run(argv, check=True, env=environment, stdin=subprocess.DEVNULL, capture_output=True)
 
 
-def _figures(what: str, size: float, pairs: list[tuple[Took, Took]]) -> list[Figure]:
+def _figures(what: str, size: float, pairs: list[tuple[RestoreTimes, RestoreTimes]]) -> list[Figure]:
     ratio = statistics.median(book.total_s / hand.total_s for book, hand in pairs)
     beside = statistics.median(book.total_s - hand.total_s for book, hand in pairs)
     spent = statistics.median(book.cpu_s - hand.cpu_s for book, hand in pairs)

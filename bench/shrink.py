@@ -56,11 +56,11 @@ def run(smoke: bool = False) -> list[Figure]:
     figures = []
     for kind in FILE_SYSTEMS:
         with _file_system(kind, size + 600 * MIB) as place:
-            found: dict[str, list[Round]] = {way: [] for way in WAYS}
+            found: dict[str, list[Round]] = {way: [] for way in METHODS}
             for number in range(rounds):
-                for way, delete in WAYS.items():
+                for way, delete in METHODS.items():
                     found[way].append(_round(place, size, delete))
-                    print(f"  {kind} {number + 1} {way}: {_words(found[way][-1])}", file=sys.stderr, flush=True)
+                    print(f"  {kind} {number + 1} {way}: {_summary(found[way][-1])}", file=sys.stderr, flush=True)
         figures += _figures(kind, size, found)
     return figures
 
@@ -97,7 +97,7 @@ def _shrink(path: Path) -> None:
     _settle(path.parent)
 
 
-WAYS: dict[str, Callable[[Path], None]] = {"rm": _rm, "loop": _loop, "shrink-file": _shrink}
+METHODS: dict[str, Callable[[Path], None]] = {"rm": _rm, "loop": _loop, "shrink-file": _shrink}
 
 
 def _settle(directory: Path) -> None:
@@ -180,7 +180,7 @@ def _file_system(kind: str, size: int) -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-def _words(one: Round) -> str:
+def _summary(one: Round) -> str:
     return (
         f"{one.total_s:.2f} s, commits {one.typical_s * 1000:.1f} ms before, worst {one.worst_s * 1000:.1f} ms, "
         f"p99 {one.hundredth_s * 1000:.1f} ms ({one.probes})"

@@ -24,7 +24,7 @@ from dba_console.jobs.tools.server_connection import client_environment, open_se
 from dba_console.jobs.tools.sweep import SweepOptions, sweep
 from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 
-MOST = 8
+MAX_JOBS = 8
 SHAPES = {"ten equal tables": [10] * 10, "one big table among ten small ones": [80] + [2] * 10}
 """Relative sizes of the tables."""
 _BYTES_PER_ROW = 100
@@ -55,7 +55,7 @@ def run(smoke: bool = False) -> list[Figure]:
             target = make_target(cluster.dsn(dbname=database))
             found = [_round(target, str(cluster.binaries.directory)) for _ in range(rounds)]
             for one in found:
-                print(f"  {shape}: {_words(one)}", file=sys.stderr, flush=True)
+                print(f"  {shape}: {_summary(one)}", file=sys.stderr, flush=True)
             figures += _figures(shape, found)
     return figures
 
@@ -74,7 +74,7 @@ def _fill(cluster: Cluster, database: str, parts: list[int], size: int) -> None:
 
 def _round(target: Target, bindir: str) -> Round:
     begun = time.monotonic()
-    kept = sweep(target, SweepOptions(bindir=bindir, max_jobs=MOST, niceness=NICENESS), _tell)
+    kept = sweep(target, SweepOptions(bindir=bindir, max_jobs=MAX_JOBS, niceness=NICENESS), _print_progress)
     took = time.monotonic() - begun
     every = {run.jobs: run.wall_s for run in _exhaustive(target, bindir)}
     return Round(kept.jobs, every[kept.jobs] / min(every.values()), took / sum(every.values()), every, took)
@@ -89,15 +89,15 @@ def _exhaustive(target: Target, bindir: str) -> list[TrialRun]:
             program.path, client_environment(target.conninfo), (), NICENESS, True, host_usage.is_local_server(server)
         )
         host = host_usage.HostMeter(None, None)
-        return [run_trial(way, server, host, place, tables, jobs, lambda: 86400.0) for jobs in range(1, MOST + 1)]
+        return [run_trial(way, server, host, place, tables, jobs, lambda: 86400.0) for jobs in range(1, MAX_JOBS + 1)]
 
 
-def _tell(text: str, replaced: bool) -> None:
+def _print_progress(text: str, replaced: bool) -> None:
     if not replaced:
         print(f"    {text}", file=sys.stderr, flush=True)
 
 
-def _words(one: Round) -> str:
+def _summary(one: Round) -> str:
     every = ", ".join(f"-j {jobs} {seconds:.1f} s" for jobs, seconds in one.every.items())
     return (
         f"-j {one.jobs} after {one.took_s:.1f} s ({100 * one.share:.0f} %), {one.over_best:.2f} of the best ({every})"

@@ -52,18 +52,31 @@ class _Bench:
 
     def dump(self, timer: Timer) -> float:
         with tempfile.TemporaryDirectory(prefix="bench-watching-") as place:
-            return timer([self._program("pg_dump"), "-v", "-Fd", "-j2", "-Z1", "-f", f"{place}/dump", *self._where()])
+            return timer(
+                [
+                    self._program("pg_dump"),
+                    "-v",
+                    "-Fd",
+                    "-j2",
+                    "-Z1",
+                    "-f",
+                    f"{place}/dump",
+                    *self._connection_options(),
+                ]
+            )
 
     def restore(self, timer: Timer) -> float:
         self._cluster.psql("drop database if exists watched")
         self._cluster.psql("create database watched")
         self._cluster.psql("checkpoint")
-        return timer([self._program("pg_restore"), "-v", "-j2", *self._where(), str(self._archive.directory)])
+        return timer(
+            [self._program("pg_restore"), "-v", "-j2", *self._connection_options(), str(self._archive.directory)]
+        )
 
     def _program(self, name: str) -> str:
         return str(self._cluster.binaries.program(name))
 
-    def _where(self) -> list[str]:
+    def _connection_options(self) -> list[str]:
         return ["-d", self._cluster.dsn(dbname="watched")]
 
 
@@ -76,7 +89,7 @@ def _bare(argv: Sequence[str]) -> float:
     return time.monotonic() - begun
 
 
-def _kept(argv: Sequence[str]) -> float:
+def _under_keeper(argv: Sequence[str]) -> float:
     """Run the command under a keeper that stamps its lines; return its own time, as the keeper recorded it."""
     directory = tempfile.mkdtemp(prefix="bench-keeper-")
     try:
@@ -90,7 +103,7 @@ def _kept(argv: Sequence[str]) -> float:
 
 
 @contextmanager
-def _watching(cluster: Cluster) -> Iterator[Callable[[], float]]:
+def _agent_and_console(cluster: Cluster) -> Iterator[Callable[[], float]]:
     """Run a recording agent and a console; yield a function that returns the CPU of both, ms."""
     with own_directories(), Terminal("watching") as screen:
         screen.start([PROGRAM, cluster.dsn()])
@@ -105,14 +118,14 @@ def _figures(what: str, measured: Callable[[Timer], float], rounds: int, cluster
     used_ms: list[float] = []
 
     def watched(timer: Timer) -> float:
-        with _watching(cluster) as used:
+        with _agent_and_console(cluster) as used:
             before = used()
             seconds = measured(timer)
             used_ms.append((used() - before) / seconds)
             return seconds
 
     ways: dict[str, Callable[[], float]] = {
-        "bare": lambda: measured(_bare), "watched": lambda: watched(_bare), "run": lambda: watched(_kept),
+        "bare": lambda: measured(_bare), "watched": lambda: watched(_bare), "run": lambda: watched(_under_keeper),
         "bare again": lambda: measured(_bare),
     }  # fmt: skip
     for number in range(rounds):

@@ -18,9 +18,9 @@ import hypothesis
 import pytest
 
 from dba_console.demo.cluster import Cluster, Settings
-from tests import order
-from tests.alone import turns
+from tests import scheduling
 from tests.clusters import ClusterPool, FreshCluster, binaries_of
+from tests.host_locks import host_locks
 from tests.leftovers import Run, disk_parent_directory, parent_directory, remove_stale
 from tests.requirements import require_root
 from tests.requirements import require_tool as tool_path
@@ -43,13 +43,13 @@ DISK = "DBA_CONSOLE_TESTS_DISK"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    _heed_signals()
+    _restore_default_signals()
     copy_templates()
     worker = hasattr(config, "workerinput")
     for found in [] if worker else remove_stale():
         print(f"left behind by a run before: {found}")
-    config.pluginmanager.register(turns())
-    config.pluginmanager.register(order)
+    config.pluginmanager.register(host_locks())
+    config.pluginmanager.register(scheduling)
     if worker:
         return  # the directory and the durations are the matter of the process that started it
     run, disk = config.stash[RUNS] = [Run(parent_directory()), Run(disk_parent_directory())]
@@ -71,7 +71,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             print(f"\nleft behind: {found}")
 
 
-def _heed_signals() -> None:
+def _restore_default_signals() -> None:
     """A run begun in a script's background, or by nohup, ignores these signals; every program it starts would too."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -31,19 +31,19 @@ def loop_mounted(image: Path, path: Path, size: str = "512M") -> Iterator[Path]:
 
 
 @contextmanager
-def frozen(place: Path) -> Iterator[None]:
-    """The file system takes nothing: who writes waits."""
+def frozen(directory: Path) -> Iterator[None]:
+    """The file system is frozen: writers wait."""
     freeze = require_tool("fsfreeze")
-    subprocess.run([freeze, "-f", str(place)], check=True)
+    subprocess.run([freeze, "-f", str(directory)], check=True)
     try:
         yield
     finally:
-        subprocess.run([freeze, "-u", str(place)], check=True)
+        subprocess.run([freeze, "-u", str(directory)], check=True)
 
 
-def fill(place: Path) -> Path:
+def fill(directory: Path) -> Path:
     """A file that takes all there is, to the last byte."""
-    filler = place / "filler"
+    filler = directory / "filler"
     with open(filler, "wb", buffering=0) as file:
         for piece in (65536, 4096, 512, 1):
             try:

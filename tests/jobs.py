@@ -16,7 +16,7 @@ HOSTILE = (
 
 
 def dump_row(tables: int = 214, *, names: tuple[str, ...] = ()) -> ProgressRow:
-    """A parallel dump in the middle, with as many objects told as a sample has at most."""
+    """A parallel dump in the middle, with the maximum number of objects of a sample."""
     running = [_table(f"public.orders_{place}", "running", place) for place in range(4)]
     for one, name in zip(running, names, strict=False):
         one.name = name
@@ -81,7 +81,9 @@ def frame_of(*rows: ProgressRow) -> Frame:
     return Frame(at_us=NOW_US, progress=Progress(age_s=0.1, operations=list(rows)), locks=waiters())
 
 
-def nights(count: int, *, first_s: float = 3600.0, grows_s: float = 60.0, **fields: object) -> tuple[PastRun, ...]:
+def nightly_runs(
+    count: int, *, first_s: float = 3600.0, grows_s: float = 60.0, **fields: object
+) -> tuple[PastRun, ...]:
     """A run each night, the last one a day before NOW_US, each longer than the one before, with some scatter."""
     return tuple(
         PastRun(
@@ -96,5 +98,5 @@ def nights(count: int, *, first_s: float = 3600.0, grows_s: float = 60.0, **fiel
 
 def job(name: str = "appdb", runs: tuple[PastRun, ...] = (), kind: str = "pg_dump") -> PastRuns:
     """A job with those runs, by default thirty nights."""
-    mine = runs or nights(30)
+    mine = runs or nightly_runs(30)
     return PastRuns(kind=kind, database=name, user="backup", runs=mine, usual_s=mine[len(mine) // 2].seconds)

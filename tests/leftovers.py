@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-ROOM_BYTES = 6 << 30
+MIN_FREE_BYTES = 6 << 30
 """Free in memory for a run: several times what four workers were seen to take."""
-GONE_S = 10.0
+KILL_LIMIT_S = 10.0
 """Given to killed processes; one that hangs in a frozen file system goes once that is thawed."""
 
 
@@ -32,7 +32,7 @@ def parent_directory() -> Path:
     `$DBA_CONSOLE_TESTS`, else in memory where there is room and programs may be run: making the files of a server
     costs a fifth of the processor time there. Else /tmp.
     """
-    place = os.environ.get("DBA_CONSOLE_TESTS") or ("/dev/shm" if _suits(Path("/dev/shm")) else "/tmp")
+    place = os.environ.get("DBA_CONSOLE_TESTS") or ("/dev/shm" if _is_suitable(Path("/dev/shm")) else "/tmp")
     return Path(place) / f"dbat-{os.geteuid()}"
 
 
@@ -41,12 +41,12 @@ def disk_parent_directory() -> Path:
     return Path(f"/var/tmp/dbat-{os.geteuid()}")
 
 
-def _suits(place: Path) -> bool:
+def _is_suitable(directory: Path) -> bool:
     try:
-        found = os.statvfs(place)
+        found = os.statvfs(directory)
     except OSError:
         return False
-    return found.f_bavail * found.f_frsize >= ROOM_BYTES and not found.f_flag & os.ST_NOEXEC
+    return found.f_bavail * found.f_frsize >= MIN_FREE_BYTES and not found.f_flag & os.ST_NOEXEC
 
 
 class Run:
@@ -130,15 +130,15 @@ def loops_below(directory: Path) -> list[Path]:
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[Path]:
+def _locked(directory: Path) -> Iterator[Path]:
     """The directory of runs, in which nobody else makes or removes one."""
-    place.mkdir(mode=0o755, exist_ok=True)
-    lock = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
+    directory.mkdir(mode=0o755, exist_ok=True)
+    lock = os.open(directory, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         if os.fstat(lock).st_uid != os.geteuid():
-            raise PermissionError(f"{place} belongs to another user")
+            raise PermissionError(f"{directory} belongs to another user")
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield place
+        yield directory
     finally:
         os.close(lock)
 
@@ -162,7 +162,7 @@ def _end(pids: Iterable[int]) -> None:
                 os.kill(pid, number)
             except (ProcessLookupError, PermissionError):
                 pass  # gone, or not ours to end: it stays in the list of what was found
-    until, tick = time.monotonic() + GONE_S, threading.Event()
+    until, tick = time.monotonic() + KILL_LIMIT_S, threading.Event()
     while any(_cwd(str(pid)) for pid in left) and time.monotonic() < until:
         tick.wait(0.02)
 

@@ -27,7 +27,7 @@ from dba_console.demo.pooler import Pooler, find_pgbouncer
 from dba_console.demo.server_account import clean_environment, server_account
 from tests.background import wait_until
 from tests.requirements import lacking, require_tool
-from tests.servers import alone
+from tests.servers import fetch_lock
 
 PINNED = "patroni[etcd3,psycopg3]==4.1.0"
 STORE = Path(__file__).resolve().parent.parent / ".cache" / "patroni"
@@ -41,7 +41,7 @@ def patroni_programs() -> Path:
     """The directory of `patroni` and `patronictl`; ends the test where they cannot be had."""
     require_tool("etcd")
     home = STORE / PINNED.rpartition("=")[2]
-    with alone(STORE):
+    with fetch_lock(STORE):
         if not (home / "bin" / "patronictl").exists():
             _fetch(home)
     if not _runs([str(home / "bin" / "patroni"), "--version"]):

@@ -63,7 +63,7 @@ class _Sshd:
         self.process, self.port = process, port
 
 
-def _sshd(ground: PracticeCluster, place: Path) -> _Sshd:
+def _sshd(ground: PracticeCluster, directory: Path) -> _Sshd:
     """As the servers' user, whom repmgr connects as."""
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -71,43 +71,43 @@ def _sshd(ground: PracticeCluster, place: Path) -> _Sshd:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     for name in ("host_key", "key"):
-        generate = [require_tool("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(place / name)]
+        generate = [require_tool("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)]
         subprocess.run(generate, check=True)
-    shutil.copy(place / "key.pub", place / "authorized_keys")
-    (place / "sshd_config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {place}/host_key\nPidFile none\nUsePAM no\n"
-        f"StrictModes no\nAuthorizedKeysFile {place}/authorized_keys\nPasswordAuthentication no\n"
+    shutil.copy(directory / "key.pub", directory / "authorized_keys")
+    (directory / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {directory}/host_key\nPidFile none\nUsePAM no\n"
+        f"StrictModes no\nAuthorizedKeysFile {directory}/authorized_keys\nPasswordAuthentication no\n"
     )
-    for file in place.iterdir():
+    for file in directory.iterdir():
         ground.first_node.account.chown(file)
-    command = [require_tool("sshd"), "-D", "-e", "-f", str(place / "sshd_config")]
-    with (place / "sshd.log").open("wb") as log:
+    command = [require_tool("sshd"), "-D", "-e", "-f", str(directory / "sshd_config")]
+    with (directory / "sshd.log").open("wb") as log:
         process = start_child(
-            command, output=log, environment=clean_environment(str(place)), spawn=ground.first_node.account.spawn
+            command, output=log, environment=clean_environment(str(directory)), spawn=ground.first_node.account.spawn
         )
     return _Sshd(process, port)
 
 
-def _conf(ground: PracticeCluster, place: Path, number: int, name: str, port: int) -> str:
+def _conf(ground: PracticeCluster, directory: Path, number: int, name: str, port: int) -> str:
     node = ground.nodes[name]
     # Of its nodes only directories of sockets are known: HostName takes their place.
     options = (
-        f"-q -p {port} -i {place}/key -o HostName=127.0.0.1 -o BatchMode=yes -o StrictHostKeyChecking=no "
-        f"-o UserKnownHostsFile={place}/known_hosts"
+        f"-q -p {port} -i {directory}/key -o HostName=127.0.0.1 -o BatchMode=yes -o StrictHostKeyChecking=no "
+        f"-o UserKnownHostsFile={directory}/known_hosts"
     )
     return (
         f"node_id={number}\nnode_name='{name}'\nconninfo='{node.dsn(dbname='repmgr')} connect_timeout=5'\n"
         f"data_directory='{node.data_directory}'\npg_bindir='{node.binaries.directory}'\n"
         f"repmgr_bindir='{node.binaries.directory}'\nssh_options='{options}'\nuse_replication_slots=true\n"
         f"pg_ctl_options='-l {node.log_path}'\nfailover=automatic\npromote_command='false'\nfollow_command='false'\n"
-        f"repmgrd_pid_file='{place}/{name}.pid'\nlog_file='{place}/{name}.log'\n"
+        f"repmgrd_pid_file='{directory}/{name}.pid'\nlog_file='{directory}/{name}.log'\n"
     )
 
 
-def _run(ground: PracticeCluster, place: Path, program: str, node: str, *arguments: str) -> None:
-    command = [str(ground.first_node.binaries.program(program)), "-f", str(place / f"{node}.conf"), *arguments]
+def _run(ground: PracticeCluster, directory: Path, program: str, node: str, *arguments: str) -> None:
+    command = [str(ground.first_node.binaries.program(program)), "-f", str(directory / f"{node}.conf"), *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd="/",
-        env=clean_environment(str(place)), **ground.first_node.account.spawn,
+        env=clean_environment(str(directory)), **ground.first_node.account.spawn,
     )  # fmt: skip
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"

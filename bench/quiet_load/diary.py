@@ -78,10 +78,10 @@ def spells(lines: Iterable[Line]) -> list[Spell]:
     return sorted(done, key=lambda spell: spell.began_us)
 
 
-def under_way(happened: Iterable[Spell], at_us: int, before_s: float = 30.0) -> list[str]:
+def activities_at(happened: Iterable[Spell], at_us: int, before_s: float = 30.0) -> list[str]:
     """Return the activities at `at_us`, and those that ended at most `before_s` before it, with how long ago.
 
-    >>> under_way([Spell("build", 0, 10_000_000), Spell("dump", 5_000_000, None)], 18_000_000)
+    >>> activities_at([Spell("build", 0, 10_000_000), Spell("dump", 5_000_000, None)], 18_000_000)
     ['build (ended 8 s before)', 'dump']
     """
     found = []

@@ -9,14 +9,14 @@ from functools import partial
 
 from bench.quiet_load import beside, clients, upkeep
 from bench.quiet_load.diary import Diary
-from bench.quiet_load.place import Place
+from bench.quiet_load.place import QuietServer
 from bench.quiet_load.schedule import Entry
 
-Activity = Callable[[Place, float], None]
+Activity = Callable[[QuietServer, float], None]
 
 
 def _sql(*statements: str) -> Activity:
-    return lambda place, seconds: place.execute(*statements)
+    return lambda server, seconds: server.execute(*statements)
 
 
 ACTIVITIES: dict[str, Activity] = {
@@ -31,7 +31,7 @@ ACTIVITIES: dict[str, Activity] = {
     "longer idle transaction": clients.idle_in_transaction,
     "short lock waits": clients.short_lock_waits,
     "quick schema change": clients.quick_schema_change,
-    "operator looks": clients.operator_looks,
+    "operator looks": clients.operator_session,
     "vacuum": _sql("vacuum"),
     "vacuum freeze": _sql("vacuum (freeze)"),
     "analyze": _sql("analyze"),
@@ -56,12 +56,12 @@ ACTIVITIES: dict[str, Activity] = {
     "old archive removed": upkeep.old_archive_removed,
     "build": beside.build,
     "big file written and removed": beside.big_file,
-    "console held up": beside.console_held_up,
-    "program takes memory": beside.takes_memory,
+    "console held up": beside.stopped_console,
+    "program takes memory": beside.allocate_memory,
 }
 
 
-def drive(place: Place, entries: Sequence[Entry], diary: Diary, span_s: float) -> int:
+def drive(server: QuietServer, entries: Sequence[Entry], diary: Diary, span_s: float) -> int:
     """Run the entries at their times and wait for the last; return the number of failed activities.
 
     A failed activity is only a line in the diary: the others continue.
@@ -71,7 +71,7 @@ def drive(place: Place, entries: Sequence[Entry], diary: Diary, span_s: float) -
     threads = []
     for entry in sorted(entries):
         time.sleep(max(0.0, begun + entry.at_s - time.monotonic()))
-        thread = threading.Thread(target=_one, args=(place, entry, diary, failed), name=entry.name)
+        thread = threading.Thread(target=_one, args=(server, entry, diary, failed), name=entry.name)
         thread.start()
         threads.append(thread)
     time.sleep(max(0.0, begun + span_s - time.monotonic()))
@@ -80,10 +80,10 @@ def drive(place: Place, entries: Sequence[Entry], diary: Diary, span_s: float) -
     return len(failed)
 
 
-def _one(place: Place, entry: Entry, diary: Diary, failed: list[str]) -> None:
+def _one(server: QuietServer, entry: Entry, diary: Diary, failed: list[str]) -> None:
     diary.write(entry.name, "began")
     try:
-        ACTIVITIES[entry.name](place, entry.lasts_s)
+        ACTIVITIES[entry.name](server, entry.lasts_s)
     except Exception as error:  # any failure is written to the diary, and the hour continues
         failed.append(entry.name)
         diary.write(entry.name, "failed", f"{type(error).__name__}: {error}"[:400])

@@ -33,7 +33,7 @@ SETTINGS: dict[str, str | int] = {
 }
 
 
-class Place:
+class QuietServer:
     """A cluster with a pgbench database of `scale` (15 MB each), and directories for archive, dumps and scratch files.
 
     `size` is 1 for an hour and less for a shorter run; it scales what is loaded, sorted, built and allocated.
@@ -116,7 +116,7 @@ class Place:
             for statement in statements:
                 session.execute(statement.encode())
 
-    def where(self, dbname: str = DATABASE) -> Sequence[str]:
+    def connection_options(self, dbname: str = DATABASE) -> Sequence[str]:
         """Return connection options for PostgreSQL's programs."""
         cluster = self.cluster
         return ["-h", str(cluster.socket_directory), "-p", str(cluster.port), "-U", "postgres", dbname]
@@ -133,7 +133,7 @@ class Place:
         copy = f"test ! -f {self.archive}/%f && cp %p {self.archive}/%f"
         cluster.start({"archive_command": copy})
         cluster.psql(f"create database {DATABASE}")
-        self.tool("pgbench", "-i", "-q", "-s", str(self.scale), *self.where())
+        self.tool("pgbench", "-i", "-q", "-s", str(self.scale), *self.connection_options())
         self.execute(
             "create table visits (id bigserial primary key, page text, at timestamptz default now())",
             f"insert into visits (page) select 'page ' || g from generate_series(1, {round(100_000 * self.size)}) g",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bench.quiet_load.diary import INCIDENT, Spell, under_way
+from bench.quiet_load.diary import INCIDENT, Spell, activities_at
 from dba_console.core.units import human_duration
 from dba_console.watch.samples.event import Event
 
@@ -39,19 +39,19 @@ def findings_of(events: Iterable[Event]) -> list[Found]:
             open_now[name] = row
             found.append(row)
         if event.kind in ("finding.raised", "finding.changed") and name in open_now:
-            _worsen(open_now[name], event)
+            _raise_severity(open_now[name], event)
         elif event.kind in ("finding.cleared", "finding.joined") and name in open_now:
             open_now.pop(name).ended_us = event.wall_us
     return found
 
 
-def apart(found: Iterable[Found], spells: Iterable[Spell]) -> tuple[list[Found], list[Found]]:
+def split_incidents(found: Iterable[Found], spells: Iterable[Spell]) -> tuple[list[Found], list[Found]]:
     """Split into findings of the quiet hour, and those raised during a real incident or in the half minute after."""
     incidents = [spell for spell in spells if spell.activity.startswith(INCIDENT)]
     quiet: list[Found] = []
     wrong: list[Found] = []
     for row in found:
-        explained = row.rule not in STANDING and under_way(incidents, row.raised_us)
+        explained = row.rule not in STANDING and activities_at(incidents, row.raised_us)
         (wrong if explained else quiet).append(row)
     return quiet, wrong
 
@@ -91,7 +91,7 @@ def by_rule(counts: Counter[str]) -> str:
 def report(found: Sequence[Found], spells: Sequence[Spell], start_us: int) -> str:
     """List each finding with the time since the start, its duration, its sentence and the activities then."""
     lines = []
-    quiet, wrong = apart(found, spells)
+    quiet, wrong = split_incidents(found, spells)
     for severity in SEVERITIES:
         lines += _listed(severity, [row for row in quiet if row.severity == severity], spells, start_us)
     if wrong:
@@ -107,7 +107,7 @@ def _listed(title: str, rows: Sequence[Found], spells: Sequence[Spell], start_us
     return lines
 
 
-def _worsen(row: Found, event: Event) -> None:
+def _raise_severity(row: Found, event: Event) -> None:
     severity = str(event.details.get("severity", event.severity))
     if not row.severity or SEVERITIES.index(severity) < SEVERITIES.index(row.severity):
         row.severity, row.text = severity, event.text.partition(": ")[2]
@@ -118,5 +118,5 @@ def _finding_lines(row: Found, spells: Sequence[Spell], start_us: int) -> list[s
     minutes, seconds = divmod((row.raised_us - start_us) // 1_000_000, 60)
     open_for = "to the end" if row.ended_us is None else human_duration((row.ended_us - row.raised_us) / 1e6)
     chain = f" [{' < '.join(row.chain)}]" if len(row.chain) > 1 else ""
-    meanwhile = ", ".join(under_way(spells, row.raised_us)) or "no activity"
+    meanwhile = ", ".join(activities_at(spells, row.raised_us)) or "no activity"
     return [f"  +{minutes}:{seconds:02}  {row.id}  {open_for}{chain}", f"      {row.text}", f"      while: {meanwhile}"]

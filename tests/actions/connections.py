@@ -14,40 +14,44 @@ from dba_console.demo.cluster import Cluster
 
 
 @contextmanager
-def acting(
+def acting_connection(
     cluster: Cluster, *, user: str = "postgres", dbname: str = "postgres", marks: list[StatementMark] | None = None
 ) -> Iterator[ActingConnection]:
-    """An operator that knows whom it is to act on."""
-    link = ActingConnection(
+    """A connection that knows the server it must act on."""
+    connection = ActingConnection(
         cluster.dsn(user=user, dbname=dbname), application="dba-console:test:step", connect_timeout_s=60
     )
     if marks is not None:
-        link.on_mark = marks.append
+        connection.on_mark = marks.append
     try:
-        link.planned = link.read_identity()
-        yield link
+        connection.planned = connection.read_identity()
+        yield connection
     finally:
-        link.close()
+        connection.close()
 
 
-def look(action: Action, link: ActingConnection, **settings: Any) -> ActionPreview:
-    return action.preview(parse_settings(action.name, settings), ActionContext(connection=link))
+def preview_action(action: Action, connection: ActingConnection, **settings: Any) -> ActionPreview:
+    return action.preview(parse_settings(action.name, settings), ActionContext(connection=connection))
 
 
 def perform(
-    action: Action, link: ActingConnection, control: PlainControl | None = None, **settings: Any
+    action: Action, connection: ActingConnection, control: PlainControl | None = None, **settings: Any
 ) -> tuple[ActionPreview, ActionResult]:
-    """Looked at, then done; it must not be refused."""
-    world, asked = ActionContext(connection=link), parse_settings(action.name, settings)
-    action_preview = action.preview(asked, world)
+    """Preview and execute the action; it must not be refused."""
+    context, asked = ActionContext(connection=connection), parse_settings(action.name, settings)
+    action_preview = action.preview(asked, context)
     assert action_preview.refusal is None, action_preview.refusal
-    return action_preview, action.act(asked, action_preview, world, control or PlainControl())
+    return action_preview, action.act(asked, action_preview, context, control or PlainControl())
 
 
-def settled(action: Action, link: ActingConnection, action_preview: ActionPreview, **settings: Any) -> ActionResult:
-    return action.settle(parse_settings(action.name, settings), action_preview, ActionContext(connection=link))
+def settle_action(
+    action: Action, connection: ActingConnection, action_preview: ActionPreview, **settings: Any
+) -> ActionResult:
+    return action.settle(parse_settings(action.name, settings), action_preview, ActionContext(connection=connection))
 
 
-def undone(action: Action, link: ActingConnection, done: ActionResult, **settings: Any) -> ActionResult:
+def undo_action(action: Action, connection: ActingConnection, done: ActionResult, **settings: Any) -> ActionResult:
     assert done.undo is not None
-    return action.undo(parse_settings(action.name, settings), done.undo, ActionContext(connection=link), PlainControl())
+    return action.undo(
+        parse_settings(action.name, settings), done.undo, ActionContext(connection=connection), PlainControl()
+    )

@@ -1,4 +1,4 @@
-"""Files that are to be removed, and a world in which nobody else runs a server or has anything open."""
+"""Files that are to be removed, and a context in which no server runs and no file is open."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dba_console.actions.shrink_file import ShrinkFile, ShrinkFileSettings
 ACTION = ShrinkFile()
 
 
-def alone(directory: Path) -> ActionContext:
-    """A world whose /proc shows mounts and no process: what other tests on this machine do is not seen."""
+def context_without_processes(directory: Path) -> ActionContext:
+    """A context whose /proc shows mounts and no process: what other tests on this machine do is not seen."""
     proc = directory / "proc"
     (proc / "self").mkdir(parents=True)
     (proc / "self" / "mountinfo").write_bytes(Path("/proc/self/mountinfo").read_bytes())
@@ -36,30 +36,30 @@ def settings(path: Path, **more: Any) -> ShrinkFileSettings:
     return ShrinkFileSettings(path=str(path), **more)
 
 
-def refusal(path: Path, world: ActionContext, **more: Any) -> str:
+def refusal(path: Path, context: ActionContext, **more: Any) -> str:
     """Why it is not done; empty where it may be."""
-    return ACTION.preview(settings(path, **more), world).refusal or ""
+    return ACTION.preview(settings(path, **more), context).refusal or ""
 
 
 def never() -> bool:
     return False
 
 
-def shorter(path: Path, than_mib: int) -> Callable[[], bool]:
+def shorter_than(path: Path, than_mib: int) -> Callable[[], bool]:
     """True as soon as what is left of the file has been cut."""
     left = path.with_name(path.name + SUFFIX)
     return lambda: left.exists() and left.stat().st_size < than_mib * MIB
 
 
 @dataclass
-class Told:
-    """A control that keeps what it is told. What it waits for are events, never times."""
+class ScriptedControl:
+    """A control that keeps the reported progress. What it waits for are events, never times."""
 
     stop: Callable[[], bool] = never
     pause: Callable[[], bool] = never
     pauses: int = 0
     """Times pause_asked says yes."""
-    said: list[str] = field(default_factory=list)
+    progress: list[str] = field(default_factory=list)
 
     def stop_requested(self) -> bool:
         return self.stop()
@@ -69,15 +69,15 @@ class Told:
         return self.pauses >= 0 or self.pause()
 
     def report_progress(self, text: str, done: float | None = None, total: float | None = None, unit: str = "") -> None:
-        self.said.append(text)
+        self.progress.append(text)
 
     def wait(self, seconds: float) -> bool:
         return False
 
 
 @dataclass
-class Even(DiskProbe):
-    """Senses of a disk on which everything takes a millisecond."""
+class SteadyDisk(DiskProbe):
+    """A disk on which each operation takes a millisecond."""
 
     commits: list[float] = field(default_factory=list)
     """What the next commits take; then a millisecond each."""
@@ -91,14 +91,14 @@ class Even(DiskProbe):
         return None
 
 
-def performed(
-    path: Path, world: ActionContext, control: Told | None = None, **more: Any
+def perform_shrink(
+    path: Path, context: ActionContext, control: ScriptedControl | None = None, **more: Any
 ) -> tuple[ActionPreview, ActionResult]:
-    """Looked at, then done; it must not be refused."""
+    """Preview and execute the action; it must not be refused."""
     wanted = settings(path, **more)
-    action_preview = ACTION.preview(wanted, world)
+    action_preview = ACTION.preview(wanted, context)
     assert action_preview.refusal is None, action_preview.refusal
-    return action_preview, ACTION.act(wanted, action_preview, world, control or Told())
+    return action_preview, ACTION.act(wanted, action_preview, context, control or ScriptedControl())
 
 
-SMALL: dict[str, Any] = {"step": "2MB"}
+SMALL_STEPS: dict[str, Any] = {"step": "2MB"}

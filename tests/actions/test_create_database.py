@@ -13,8 +13,8 @@ from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.create_database import read_definition
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
-from tests.actions.connections import acting, look, perform, settled, undone
-from tests.attacks.hostile_database import VICTIM, besiege, calls
+from tests.actions.connections import acting_connection, perform, preview_action, settle_action, undo_action
+from tests.attacks.hostile_database import VICTIM, calls, make_hostile
 from tests.clusters import binaries_of
 from tests.sql import query
 from tests.standbys import copied_standby
@@ -49,7 +49,7 @@ from pg_database d where datname = %s
 """
 
 
-def looks(cluster: Cluster, name: str) -> tuple[object, ...]:
+def database_properties(cluster: Cluster, name: str) -> tuple[object, ...]:
     """All that belongs to the database itself."""
     with psycopg.connect(cluster.dsn()) as session:
         found = session.execute(_LOOKS, [name]).fetchone()
@@ -61,7 +61,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def old_one(cluster: Cluster, *how: str) -> None:
+def original_database(cluster: Cluster, *how: str) -> None:
     """The database that is to be made once more."""
     with psycopg.connect(cluster.dsn(), autocommit=True) as session:
         session.execute(f"create database {quoted(OLD)} template template0 {' '.join(how)}".encode())
@@ -70,10 +70,10 @@ def old_one(cluster: Cluster, *how: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def ready() -> Iterator[Cluster]:
+def prepared_cluster() -> Iterator[Cluster]:
     """A cluster with the old database in another tablespace; nothing of a hostile owner is called."""
     with Cluster(binaries_of(None), durable=False) as cluster:
-        besiege(cluster)
+        make_hostile(cluster)
         space = cluster.base / "space"
         space.mkdir()
         owner = cluster.data_directory.stat()
@@ -81,96 +81,102 @@ def ready() -> Iterator[Cluster]:
         with psycopg.connect(cluster.dsn(), autocommit=True) as session:
             session.execute(_ROLES)
             session.execute(f"create tablespace \"an other\" location '{space}'".encode())
-        old_one(cluster, "encoding 'LATIN1' locale 'C' tablespace \"an other\"")
+        original_database(cluster, "encoding 'LATIN1' locale 'C' tablespace \"an other\"")
         yield cluster
         assert calls(cluster) == []
 
 
 @pytest.fixture
-def link(ready: Cluster) -> Iterator[ActingConnection]:
-    with acting(ready, user=VICTIM) as link:
-        yield link
-        link.execute_change(f"drop database if exists {quoted(NEW)}", transaction=False)
+def connection(prepared_cluster: Cluster) -> Iterator[ActingConnection]:
+    with acting_connection(prepared_cluster, user=VICTIM) as connection:
+        yield connection
+        connection.execute_change(f"drop database if exists {quoted(NEW)}", transaction=False)
 
 
-def test_it_matches_the_original_in_everything_a_dump_does_not_contain(ready: Cluster, link: ActingConnection) -> None:
-    link.execute_change(f"alter database {quoted(OLD)} is_template false")
-    action_preview, done = perform(MAKE, link, database=NEW, like=OLD)
+def test_it_matches_the_original_in_everything_a_dump_does_not_contain(
+    prepared_cluster: Cluster, connection: ActingConnection
+) -> None:
+    connection.execute_change(f"alter database {quoted(OLD)} is_template false")
+    action_preview, done = perform(MAKE, connection, database=NEW, like=OLD)
     assert done.state == "ok", done.text
-    assert looks(ready, NEW) == looks(ready, OLD)
+    assert database_properties(prepared_cluster, NEW) == database_properties(prepared_cluster, OLD)
     assert (
         SECRET not in action_preview.exact
         and "work_mem" in action_preview.exact
         and "TEMPLATE template0" in action_preview.exact
     )
-    assert look(MAKE, link, database=NEW, like=OLD).done
-    assert settled(MAKE, link, action_preview, database=NEW, like=OLD).state == "ok"
+    assert preview_action(MAKE, connection, database=NEW, like=OLD).done
+    assert settle_action(MAKE, connection, action_preview, database=NEW, like=OLD).state == "ok"
 
 
-def test_a_closed_database_admits_only_superusers_until_it_is_opened(ready: Cluster, link: ActingConnection) -> None:
-    _, done = perform(MAKE, link, database=NEW, like=OLD, closed=True)
+def test_a_closed_database_admits_only_superusers_until_it_is_opened(
+    prepared_cluster: Cluster, connection: ActingConnection
+) -> None:
+    _, done = perform(MAKE, connection, database=NEW, like=OLD, closed=True)
     assert done.state == "ok", done.text
     with pytest.raises(psycopg.OperationalError, match="too many connections"):
-        psycopg.connect(ready.dsn(user="the owner", dbname=NEW))
-    psycopg.connect(ready.dsn(dbname=NEW)).close()
-    action_preview, done = perform(MAKE, link, database=NEW, like=OLD)
+        psycopg.connect(prepared_cluster.dsn(user="the owner", dbname=NEW))
+    psycopg.connect(prepared_cluster.dsn(dbname=NEW)).close()
+    action_preview, done = perform(MAKE, connection, database=NEW, like=OLD)
     assert action_preview.exact.endswith("CONNECTION LIMIT 7") and action_preview.count == 1 and done.state == "ok"
 
 
-def test_after_a_stop_it_continues_from_what_exists(link: ActingConnection, ready: Cluster) -> None:
+def test_after_a_stop_it_continues_from_what_exists(connection: ActingConnection, prepared_cluster: Cluster) -> None:
     asked = parse_settings(MAKE.name, {"database": NEW, "like": OLD})
-    action_preview = MAKE.preview(asked, ActionContext(connection=link))
-    done = MAKE.act(asked, action_preview, ActionContext(connection=link), PlainControl(stop=lambda: True))
+    action_preview = MAKE.preview(asked, ActionContext(connection=connection))
+    done = MAKE.act(asked, action_preview, ActionContext(connection=connection), PlainControl(stop=lambda: True))
     assert done.state == "stopped" and done.undo is not None, done.text
-    found = settled(MAKE, link, action_preview, database=NEW, like=OLD)
+    found = settle_action(MAKE, connection, action_preview, database=NEW, like=OLD)
     assert found.state == "failed" and found.again, found.text
-    again, done = perform(MAKE, link, database=NEW, like=OLD)
+    again, done = perform(MAKE, connection, database=NEW, like=OLD)
     assert "CREATE DATABASE" not in again.exact and done.state == "ok", done.text
-    assert looks(ready, NEW) == looks(ready, OLD)
+    assert database_properties(prepared_cluster, NEW) == database_properties(prepared_cluster, OLD)
 
 
-def test_its_undo_drops_the_created_database_and_no_other_of_that_name(link: ActingConnection, ready: Cluster) -> None:
-    _, done = perform(MAKE, link, database=NEW, like=OLD)
-    link.execute_change(f"alter database {quoted(NEW)} rename to elsewhere")
-    link.execute_change(f"create database {quoted(NEW)}", transaction=False)
-    assert undone(MAKE, link, done, database=NEW, like=OLD).state == "failed"
-    link.execute_change(f"drop database {quoted(NEW)}", transaction=False)
-    link.execute_change(f"alter database elsewhere rename to {quoted(NEW)}")
-    assert undone(MAKE, link, done, database=NEW, like=OLD).state == "ok"
-    assert query(ready, "select count(*) from pg_database where datname ~ 'new'") == "0"
+def test_its_undo_drops_the_created_database_and_no_other_of_that_name(
+    connection: ActingConnection, prepared_cluster: Cluster
+) -> None:
+    _, done = perform(MAKE, connection, database=NEW, like=OLD)
+    connection.execute_change(f"alter database {quoted(NEW)} rename to elsewhere")
+    connection.execute_change(f"create database {quoted(NEW)}", transaction=False)
+    assert undo_action(MAKE, connection, done, database=NEW, like=OLD).state == "failed"
+    connection.execute_change(f"drop database {quoted(NEW)}", transaction=False)
+    connection.execute_change(f"alter database elsewhere rename to {quoted(NEW)}")
+    assert undo_action(MAKE, connection, done, database=NEW, like=OLD).state == "ok"
+    assert query(prepared_cluster, "select count(*) from pg_database where datname ~ 'new'") == "0"
 
 
-def test_what_can_no_longer_be_changed_is_refused(link: ActingConnection, ready: Cluster) -> None:
-    link.execute_change(f"create database {quoted(NEW)} template template0 encoding 'UTF8'", transaction=False)
-    told = look(MAKE, link, database=NEW, like=OLD).refusal
-    assert told is not None and "encoding, tablespace cannot be changed" in told, told
-    assert look(MAKE, link, database=NEW).done, "nothing it is to be like: it is there"
-    assert "database gone, to copy" in str(look(MAKE, link, database="x", like="gone").refusal)
+def test_what_can_no_longer_be_changed_is_refused(connection: ActingConnection, prepared_cluster: Cluster) -> None:
+    connection.execute_change(f"create database {quoted(NEW)} template template0 encoding 'UTF8'", transaction=False)
+    reported = preview_action(MAKE, connection, database=NEW, like=OLD).refusal
+    assert reported is not None and "encoding, tablespace cannot be changed" in reported, reported
+    assert preview_action(MAKE, connection, database=NEW).done, "nothing it is to be like: it is there"
+    assert "database gone, to copy" in str(preview_action(MAKE, connection, database="x", like="gone").refusal)
 
 
-def test_a_role_without_createdb_is_refused_and_one_with_it_creates_its_own(ready: Cluster) -> None:
-    with acting(ready, user="plain") as link:
-        assert "may not create databases" in str(look(MAKE, link, database=NEW).refusal)
-    with acting(ready, user="makes") as link:
-        _, done = perform(MAKE, link, database="mine", dumped=" ENCODING = 'UTF8' LOCALE = 'C'", closed=True)
+def test_a_role_without_createdb_is_refused_and_one_with_it_creates_its_own(prepared_cluster: Cluster) -> None:
+    with acting_connection(prepared_cluster, user="plain") as connection:
+        assert "may not create databases" in str(preview_action(MAKE, connection, database=NEW).refusal)
+    with acting_connection(prepared_cluster, user="makes") as connection:
+        _, done = perform(MAKE, connection, database="mine", dumped=" ENCODING = 'UTF8' LOCALE = 'C'", closed=True)
         assert done.state == "ok", done.text
-        made = read_definition(link, "mine")
+        made = read_definition(connection, "mine")
         assert made is not None and (made.encoding, made.lc_collate, made.owner) == ("UTF8", "C", "makes")
         assert made.connection_limit == -1, "it could not get in itself"
-        assert undone(MAKE, link, done, database="mine").state == "ok"
-        told = MAKE.act(
+        assert undo_action(MAKE, connection, done, database="mine").state == "ok"
+        reported = MAKE.act(
             settings := parse_settings(MAKE.name, {"database": NEW, "like": OLD}),
-            MAKE.preview(settings, ActionContext(connection=link)),
-            ActionContext(connection=link),
+            MAKE.preview(settings, ActionContext(connection=connection)),
+            ActionContext(connection=connection),
             PlainControl(),
         )
-        assert told.state == "failed" and "CREATE DATABASE" in told.text, told.text
+        assert reported.state == "failed" and "CREATE DATABASE" in reported.text, reported.text
 
 
 def test_on_a_standby_nothing_is_created() -> None:
     primary = Cluster(binaries_of(None), durable=False)
-    with primary, copied_standby(primary) as standby, acting(standby) as link:
-        assert "standby" in str(look(MAKE, link, database=NEW).refusal)
+    with primary, copied_standby(primary) as standby, acting_connection(standby) as connection:
+        assert "standby" in str(preview_action(MAKE, connection, database=NEW).refusal)
 
 
 def test_locale_and_provider_match_the_original_on_each_version(server: Cluster) -> None:
@@ -183,15 +189,15 @@ def test_locale_and_provider_match_the_original_on_each_version(server: Cluster)
     if server.binaries.major >= 17:
         ways.append("locale 'C' locale_provider builtin builtin_locale 'C.UTF-8'")
     for how in ways:
-        with acting(server) as link:
-            link.execute_change(
+        with acting_connection(server) as connection:
+            connection.execute_change(
                 f"create database looked_at template template0 encoding 'UTF8' {how}", transaction=False
             )
-            link.execute_change("alter database looked_at set work_mem = '9MB'")
+            connection.execute_change("alter database looked_at set work_mem = '9MB'")
             try:
-                _, done = perform(MAKE, link, database="like_it", like="looked_at")
+                _, done = perform(MAKE, connection, database="like_it", like="looked_at")
                 assert done.state == "ok", done.text
-                assert looks(server, "like_it") == looks(server, "looked_at")
+                assert database_properties(server, "like_it") == database_properties(server, "looked_at")
             finally:
-                link.execute_change("drop database if exists like_it", transaction=False)
-                link.execute_change("drop database looked_at", transaction=False)
+                connection.execute_change("drop database if exists like_it", transaction=False)
+                connection.execute_change("drop database looked_at", transaction=False)

@@ -1,4 +1,4 @@
-"""What is set for a time is owed on the disk before it is set, and put back for certain."""
+"""A temporary setting is saved as a pending revert before it is set, and always reverted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dba_console.actions.action import PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.actions.temporary_settings import RevertNotSaved
 from dba_console.demo.cluster import Cluster
-from tests.actions.connections import acting
-from tests.actions.temporary_runs import RUN, Books, as_before
+from tests.actions.connections import acting_connection
+from tests.actions.run_actions import RUN, RunActions, reset_settings
 from tests.sql import query, wait_for
 
 TUNED: dict[str, Any] = {
@@ -32,137 +32,157 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from dba_console.actions.acting_connection import ActingConnection
-from tests.actions.temporary_runs import Books
+from tests.actions.run_actions import RunActions
 from tests.sql import query
 
 class Doomed(ActingConnection):
-    told = 0
+    changes = 0
     def execute_change(self, sql, params=None, **more):
         result = super().execute_change(sql, params, **more)
-        Doomed.told += 1
-        if Doomed.told == int(sys.argv[3]):
+        Doomed.changes += 1
+        if Doomed.changes == int(sys.argv[3]):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
 link = Doomed(sys.argv[1], connect_timeout_s=60)
 link.planned = link.read_identity()
-Books(link, Path(sys.argv[2])).perform(
+RunActions(link, Path(sys.argv[2])).perform(
     "set-parameters", settings={"maintenance_work_mem": "77MB", "max_wal_size": "2GB"}, temporary=True)
 """
 
 
-def in_file(cluster: Cluster) -> str:
+def auto_conf_text(cluster: Cluster) -> str:
     return query(cluster, AUTO)
 
 
 @pytest.fixture
-def books(server: Cluster, tmp_path: Path) -> Iterator[Books]:
-    with acting(server) as link:
-        yield Books(link, tmp_path / "reverts")
-    as_before(server)
+def actions(server: Cluster, tmp_path: Path) -> Iterator[RunActions]:
+    with acting_connection(server) as connection:
+        yield RunActions(connection, tmp_path / "reverts")
+    reset_settings(server)
 
 
 @pytest.fixture
-def one(cluster: Cluster, tmp_path: Path) -> Iterator[Books]:
+def actions_on_one_version(cluster: Cluster, tmp_path: Path) -> Iterator[RunActions]:
     """On one version only: what is the same on all."""
-    with acting(cluster) as link:
-        yield Books(link, tmp_path / "reverts")
-    as_before(cluster)
+    with acting_connection(cluster) as connection:
+        yield RunActions(connection, tmp_path / "reverts")
+    reset_settings(cluster)
 
 
 @pytest.mark.pg(14, 16, 18)
-def test_several_are_set_with_one_reload_saved_as_pending_and_reverted(books: Books, server: Cluster) -> None:
+def test_several_are_set_with_one_reload_saved_as_pending_and_reverted(actions: RunActions, server: Cluster) -> None:
     query(server, "alter system set max_wal_size = '1500MB'")
-    done = books.perform("set-parameters", **TUNED)
+    done = actions.perform("set-parameters", **TUNED)
     assert done.state == "ok", done.text
     assert done.values == {"maintenance_work_mem": "77MB", "max_wal_size": "2GB", "autovacuum": "off"}
-    assert books.owed == {"maintenance_work_mem": None, "max_wal_size": "1500MB", "autovacuum": None}
-    assert {revert.run for revert in books.reverts} == {RUN} and {revert.who for revert in books.reverts} == {"ann"}
-    assert books.look("set-parameters", **TUNED).done, "already as wanted"
-    action_preview = books.later.look("put-back")
+    assert actions.pending == {"maintenance_work_mem": None, "max_wal_size": "1500MB", "autovacuum": None}
+    assert {revert.run for revert in actions.reverts} == {RUN} and {revert.who for revert in actions.reverts} == {"ann"}
+    assert actions.preview("set-parameters", **TUNED).done, "already as wanted"
+    action_preview = actions.as_later_run.preview("put-back")
     assert (
         action_preview.count == 3
         and "it was not set" in action_preview.text
         and "it was '1500MB'" in action_preview.text
     )
-    done = books.later.perform("put-back")
+    done = actions.as_later_run.perform("put-back")
     assert done.state == "ok", done.text
-    assert in_file(server) == "max_wal_size=1500MB" and books.reverts == []
+    assert auto_conf_text(server) == "max_wal_size=1500MB" and actions.reverts == []
     assert query(server, "show autovacuum") == "on"
-    assert books.later.look("put-back").done, "nothing is left to do"
+    assert actions.as_later_run.preview("put-back").done, "nothing is left to do"
 
 
-def test_without_a_saved_pending_revert_nothing_is_set(one: Books, cluster: Cluster) -> None:
+def test_without_a_saved_pending_revert_nothing_is_set(actions_on_one_version: RunActions, cluster: Cluster) -> None:
     asked = parse_settings("set-parameters", {"settings": {"work_mem": "77MB"}, "temporary": True})
-    action_preview = ACTIONS["set-parameters"].preview(asked, one.world)
-    one.directory.write_text("in the way")
+    action_preview = ACTIONS["set-parameters"].preview(asked, actions_on_one_version.context)
+    actions_on_one_version.directory.write_text("in the way")
     with pytest.raises(RevertNotSaved, match="nothing was set"):
-        ACTIONS["set-parameters"].act(asked, action_preview, one.world, PlainControl())
-    assert in_file(cluster) == ""
+        ACTIONS["set-parameters"].act(asked, action_preview, actions_on_one_version.context, PlainControl())
+    assert auto_conf_text(cluster) == ""
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_killed_at_any_point_the_pending_reverts_are_reverted(one: Books, cluster: Cluster, after: int) -> None:
-    """After the first ALTER SYSTEM, the second, the reload; before anybody has written what came of it."""
-    command = [sys.executable, "-c", KILLED, cluster.dsn(), str(one.directory), str(after)]
+def test_killed_at_any_point_the_pending_reverts_are_reverted(
+    actions_on_one_version: RunActions, cluster: Cluster, after: int
+) -> None:
+    """After the first ALTER SYSTEM, the second, the reload; before its result was recorded."""
+    command = [sys.executable, "-c", KILLED, cluster.dsn(), str(actions_on_one_version.directory), str(after)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."})
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert set(one.owed) == {"maintenance_work_mem", "max_wal_size"}
-    assert in_file(cluster) != ""
-    done_back = one.later.perform("put-back")
+    assert set(actions_on_one_version.pending) == {"maintenance_work_mem", "max_wal_size"}
+    assert auto_conf_text(cluster) != ""
+    done_back = actions_on_one_version.as_later_run.perform("put-back")
     assert done_back.state == "ok", done_back.text
-    assert in_file(cluster) == "" and one.reverts == []
+    assert auto_conf_text(cluster) == "" and actions_on_one_version.reverts == []
     assert query(cluster, "show maintenance_work_mem") == "64MB"
 
 
-def test_a_value_reverted_in_the_file_but_not_reloaded_is_reloaded(one: Books, cluster: Cluster) -> None:
+def test_a_value_reverted_in_the_file_but_not_reloaded_is_reloaded(
+    actions_on_one_version: RunActions, cluster: Cluster
+) -> None:
     """Killed between ALTER SYSTEM RESET and the reload."""
-    one.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
+    actions_on_one_version.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
     query(cluster, "alter system reset maintenance_work_mem")
-    assert [row["state"] for row in one.later.look("put-back").rows] == ["unread"]
-    assert one.later.perform("put-back").state == "ok"
-    assert query(cluster, "show maintenance_work_mem") == "64MB" and one.reverts == []
+    assert [row["state"] for row in actions_on_one_version.as_later_run.preview("put-back").rows] == ["unread"]
+    assert actions_on_one_version.as_later_run.perform("put-back").state == "ok"
+    assert query(cluster, "show maintenance_work_mem") == "64MB" and actions_on_one_version.reverts == []
 
 
-def test_a_value_another_user_changed_since_is_left_to_the_operator(one: Books, cluster: Cluster) -> None:
-    one.perform("set-parameters", settings={"maintenance_work_mem": "77MB", "work_mem": "9MB"}, temporary=True)
+def test_a_value_another_user_changed_since_is_left_to_the_operator(
+    actions_on_one_version: RunActions, cluster: Cluster
+) -> None:
+    actions_on_one_version.perform(
+        "set-parameters", settings={"maintenance_work_mem": "77MB", "work_mem": "9MB"}, temporary=True
+    )
     query(cluster, "alter system set work_mem = '11MB'")
-    done = one.later.perform("put-back")
+    done = actions_on_one_version.as_later_run.perform("put-back")
     assert done.state == "failed" and "work_mem is '11MB', which no run has set: the operator must decide" in done.text
-    assert in_file(cluster) == "work_mem=11MB" and set(one.owed) == {"work_mem"}
-    assert one.later.look("put-back").done
-    done = one.later.perform("put-back", altered="keep")
-    assert done.state == "ok" and in_file(cluster) == "work_mem=11MB" and one.reverts == []
+    assert auto_conf_text(cluster) == "work_mem=11MB" and set(actions_on_one_version.pending) == {"work_mem"}
+    assert actions_on_one_version.as_later_run.preview("put-back").done
+    done = actions_on_one_version.as_later_run.perform("put-back", altered="keep")
+    assert done.state == "ok" and auto_conf_text(cluster) == "work_mem=11MB" and actions_on_one_version.reverts == []
 
 
-def test_another_run_does_not_overwrite_a_pending_revert(one: Books) -> None:
-    one.perform("set-parameters", parameter="work_mem", value="9MB", temporary=True)
-    refusal = one.later.look("set-parameters", parameter="work_mem", value="10MB", temporary=True).refusal
+def test_another_run_does_not_overwrite_a_pending_revert(actions_on_one_version: RunActions) -> None:
+    actions_on_one_version.perform("set-parameters", parameter="work_mem", value="9MB", temporary=True)
+    refusal = actions_on_one_version.as_later_run.preview(
+        "set-parameters", parameter="work_mem", value="10MB", temporary=True
+    ).refusal
     assert refusal is not None and RUN in refusal
-    done = one.perform("set-parameters", parameter="work_mem", value="10MB", temporary=True)
-    assert done.state == "ok" and one.owed == {"work_mem": None} and one.reverts[0].new_values == ("9MB", "10MB")
-    assert one.undo("set-parameters", done, parameter="work_mem", value="10MB", temporary=True).state == "ok"
-    assert one.owed == {"work_mem": None}, "the undo of the second leaves the first"
-    assert one.perform("put-back", of="run").state == "ok"
-    assert one.reverts == []
+    done = actions_on_one_version.perform("set-parameters", parameter="work_mem", value="10MB", temporary=True)
+    assert (
+        done.state == "ok"
+        and actions_on_one_version.pending == {"work_mem": None}
+        and actions_on_one_version.reverts[0].new_values == ("9MB", "10MB")
+    )
+    assert (
+        actions_on_one_version.undo("set-parameters", done, parameter="work_mem", value="10MB", temporary=True).state
+        == "ok"
+    )
+    assert actions_on_one_version.pending == {"work_mem": None}, "the undo of the second leaves the first"
+    assert actions_on_one_version.perform("put-back", of="run").state == "ok"
+    assert actions_on_one_version.reverts == []
 
 
-def test_an_undo_removes_the_pending_reverts_it_reverted(one: Books, cluster: Cluster) -> None:
-    done = one.perform("set-parameters", **TUNED)
-    assert one.undo("set-parameters", done, **TUNED).state == "ok"
-    assert one.reverts == [] and in_file(cluster) == ""
+def test_an_undo_removes_the_pending_reverts_it_reverted(actions_on_one_version: RunActions, cluster: Cluster) -> None:
+    done = actions_on_one_version.perform("set-parameters", **TUNED)
+    assert actions_on_one_version.undo("set-parameters", done, **TUNED).state == "ok"
+    assert actions_on_one_version.reverts == [] and auto_conf_text(cluster) == ""
 
 
 def test_a_value_the_server_rejects_skips_later_ones_and_only_set_values_are_pending(
-    one: Books, cluster: Cluster
+    actions_on_one_version: RunActions, cluster: Cluster
 ) -> None:
     asked = {"settings": {"maintenance_work_mem": "77MB", "work_mem": "much", "max_wal_size": "2GB"}, "temporary": True}
-    action_preview = one.look("set-parameters", **asked)
-    done = one.perform("set-parameters", **asked)
+    action_preview = actions_on_one_version.preview("set-parameters", **asked)
+    done = actions_on_one_version.perform("set-parameters", **asked)
     assert done.state == "failed" and "the server refused" in done.text and "max_wal_size was not changed" in done.text
-    assert set(one.owed) == {"maintenance_work_mem"} and in_file(cluster) == "maintenance_work_mem=77MB"
-    assert one.settle("set-parameters", action_preview, **asked).state == "failed"
-    assert one.perform("put-back", of="run").state == "ok" and in_file(cluster) == ""
+    assert (
+        set(actions_on_one_version.pending) == {"maintenance_work_mem"}
+        and auto_conf_text(cluster) == "maintenance_work_mem=77MB"
+    )
+    assert actions_on_one_version.settle("set-parameters", action_preview, **asked).state == "failed"
+    assert actions_on_one_version.perform("put-back", of="run").state == "ok" and auto_conf_text(cluster) == ""
 
 
 @pytest.mark.parametrize(
@@ -170,34 +190,43 @@ def test_a_value_the_server_rejects_skips_later_ones_and_only_set_values_are_pen
     [{"scope": "database", "database": "briefly"}, {"scope": "role", "role": "briefly"}],
 )  # fmt: skip
 def test_dropped_databases_and_roles_have_no_pending_reverts(
-    one: Books, cluster: Cluster, place: dict[str, str]
+    actions_on_one_version: RunActions, cluster: Cluster, place: dict[str, str]
 ) -> None:
     kind = place["scope"]
     query(cluster, f"create {kind} briefly")
     try:
         for _ in range(2):
-            done = one.perform("set-parameters", settings={"synchronous_commit": False}, temporary=True, **place)
+            done = actions_on_one_version.perform(
+                "set-parameters", settings={"synchronous_commit": False}, temporary=True, **place
+            )
             assert done.state == "ok", done.text
-            assert one.perform("put-back", of="run").state == "ok" and one.reverts == []
+            assert (
+                actions_on_one_version.perform("put-back", of="run").state == "ok"
+                and actions_on_one_version.reverts == []
+            )
             assert query(cluster, "select count(*) from pg_db_role_setting") == "0"
-        one.perform("set-parameters", settings={"synchronous_commit": False}, temporary=True, **place)
+        actions_on_one_version.perform(
+            "set-parameters", settings={"synchronous_commit": False}, temporary=True, **place
+        )
     finally:
         query(cluster, f"drop {kind} briefly")
-    done = one.later.perform("put-back")
-    assert done.state == "ok" and "no longer exists" in done.text and one.reverts == []
+    done = actions_on_one_version.as_later_run.perform("put-back")
+    assert done.state == "ok" and "no longer exists" in done.text and actions_on_one_version.reverts == []
 
 
-def test_what_takes_effect_after_a_restart_stays_pending_until_then(one: Books, cluster: Cluster) -> None:
-    done = one.perform(
+def test_what_takes_effect_after_a_restart_stays_pending_until_then(
+    actions_on_one_version: RunActions, cluster: Cluster
+) -> None:
+    done = actions_on_one_version.perform(
         "set-parameters", settings={"max_connections": 42, "work_mem": "9MB"}, temporary=True, restart=True
     )
     assert done.state == "ok" and "takes effect at the next restart" in done.text
-    done = one.perform("put-back", of="run")
-    assert done.state == "ok" and one.reverts == [], "it was never restarted, so nothing is pending"
+    done = actions_on_one_version.perform("put-back", of="run")
+    assert done.state == "ok" and actions_on_one_version.reverts == [], "it was never restarted, so nothing is pending"
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ({"settings": {"work_men": "1MB"}}, "has no parameter work_men"),
         ({"settings": {"port": 1}}, "only after a restart"),
@@ -209,9 +238,11 @@ def test_what_takes_effect_after_a_restart_stays_pending_until_then(one: Books, 
         ({"settings": {"full_page_writes": "off", "work_mem": "1MB"}}, "only be set temporarily"),
     ],
 )  # fmt: skip
-def test_an_invalid_or_irreversible_setting_is_refused(one: Books, settings: dict[str, Any], said: str) -> None:
-    refusal = one.look("set-parameters", **settings).refusal
-    assert refusal is not None and said in refusal
+def test_an_invalid_or_irreversible_setting_is_refused(
+    actions_on_one_version: RunActions, settings: dict[str, Any], expected: str
+) -> None:
+    refusal = actions_on_one_version.preview("set-parameters", **settings).refusal
+    assert refusal is not None and expected in refusal
 
 
 GONE = """
@@ -219,28 +250,32 @@ select not exists (select from pg_stat_activity where datname = 'theirs' and app
 """
 
 
-def test_durability_of_other_databases_is_not_disabled(one: Books, cluster: Cluster) -> None:
+def test_durability_of_other_databases_is_not_disabled(actions_on_one_version: RunActions, cluster: Cluster) -> None:
     asked = {"settings": {"full_page_writes": False}, "temporary": True, "for_database": "mine"}
-    assert one.look("set-parameters", **asked).destructive
+    assert actions_on_one_version.preview("set-parameters", **asked).destructive
     query(cluster, "create database theirs")
     try:
-        assert one.look("set-parameters", **asked).refusal is None, "an empty one that nobody is in loses nothing"
+        assert actions_on_one_version.preview("set-parameters", **asked).refusal is None, (
+            "an empty one that nobody is in loses nothing"
+        )
         query(cluster, "create table of_theirs (n int)", dbname="theirs")
         wait_for(cluster, GONE)
-        refusal = one.look("set-parameters", **asked).refusal
+        refusal = actions_on_one_version.preview("set-parameters", **asked).refusal
         assert refusal is not None and "database theirs (1 objects)" in refusal
-        assert one.look("set-parameters", **{**asked, "for_database": "theirs"}).refusal is None
+        assert actions_on_one_version.preview("set-parameters", **{**asked, "for_database": "theirs"}).refusal is None
     finally:
-        one.link.close()
+        actions_on_one_version.connection.close()
         query(cluster, "drop database theirs")
 
 
-def test_wal_level_is_set_last_and_reverted_first(one: Books) -> None:
+def test_wal_level_is_set_last_and_reverted_first(actions_on_one_version: RunActions) -> None:
     asked = {"settings": {"wal_level": "minimal", "max_wal_senders": 0}, "restart": True, "temporary": True}
-    action_preview = one.look("set-parameters", **asked)
+    action_preview = actions_on_one_version.preview("set-parameters", **asked)
     assert action_preview.refusal is None and "take a new one afterwards" in action_preview.text, action_preview.refusal
-    done = one.perform("set-parameters", **asked)
+    done = actions_on_one_version.perform("set-parameters", **asked)
     assert done.state == "ok" and done.text.index("max_wal_senders") < done.text.index("wal_level"), done.text
-    exact = one.later.look("put-back").exact
+    exact = actions_on_one_version.as_later_run.preview("put-back").exact
     assert exact.index('"wal_level"') < exact.index('"max_wal_senders"')
-    assert one.later.perform("put-back").state == "ok" and one.reverts == []
+    assert (
+        actions_on_one_version.as_later_run.perform("put-back").state == "ok" and actions_on_one_version.reverts == []
+    )

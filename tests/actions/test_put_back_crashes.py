@@ -1,4 +1,4 @@
-"""Durability given up for a time: whose cluster that may be, and what is said where the server went down meanwhile."""
+"""Durability switched off temporarily: on which clusters, and the message when the server went down meanwhile."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.actions.connections import acting
-from tests.actions.temporary_runs import Books
+from tests.actions.connections import acting_connection
+from tests.actions.run_actions import RunActions
 from tests.clusters import binaries_of
 from tests.sql import query
 
@@ -22,38 +22,38 @@ RESTART: dict[str, Any] = {
 
 @pytest.fixture(scope="module", params=[14, 16, 18])
 def durable(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A server that cares for its data until it is told otherwise."""
+    """A durable server."""
     with Cluster(binaries_of(request.param)) as made:
         yield made
 
 
-def unsafe(cluster: Cluster, directory: Path) -> None:
-    with acting(cluster) as link:
-        done = Books(link, directory).perform("set-parameters", **UNSAFE)
+def unsafe_actions(cluster: Cluster, directory: Path) -> None:
+    with acting_connection(cluster) as connection:
+        done = RunActions(connection, directory).perform("set-parameters", **UNSAFE)
         assert done.state == "ok", done.text
     assert query(cluster, "show fsync") == "off"
 
 
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("end", "expected"),
     [("fast", ""), ("kill", "cannot be trusted, restore it from a backup")],
 )
 def test_it_reports_how_the_server_shut_down_while_fsync_was_off(
-    durable: Cluster, tmp_path: Path, end: str, said: str
+    durable: Cluster, tmp_path: Path, end: str, expected: str
 ) -> None:
-    unsafe(durable, tmp_path / "reverts")
+    unsafe_actions(durable, tmp_path / "reverts")
     if end == "kill":
         durable.kill()
         durable.start()
     else:
         durable.restart(mode=end)
-    with acting(durable) as link:
-        later = Books(link, tmp_path / "reverts").later
-        shown = later.look("put-back").text
-        assert ("trusted" in shown) == bool(said) and said in shown
+    with acting_connection(durable) as connection:
+        later = RunActions(connection, tmp_path / "reverts").as_later_run
+        shown = later.preview("put-back").text
+        assert ("trusted" in shown) == bool(expected) and expected in shown
         done = later.perform("put-back")
         assert done.state == "ok" and "checkpoint" in done.text
-        assert ("trusted" in done.text) == bool(said) and said in done.text
+        assert ("trusted" in done.text) == bool(expected) and expected in done.text
         assert later.reverts == []
     assert query(durable, "show fsync") + query(durable, "show full_page_writes") == "onon"
 
@@ -61,18 +61,18 @@ def test_it_reports_how_the_server_shut_down_while_fsync_was_off(
 def test_a_value_active_after_a_restart_stays_pending_until_a_restart_without_it(
     durable: Cluster, tmp_path: Path
 ) -> None:
-    with acting(durable) as link:
-        assert Books(link, tmp_path / "reverts").perform("set-parameters", **RESTART).state == "ok"
+    with acting_connection(durable) as connection:
+        assert RunActions(connection, tmp_path / "reverts").perform("set-parameters", **RESTART).state == "ok"
     durable.restart()
     assert query(durable, "show wal_level") == "minimal"
-    with acting(durable) as link:
-        later = Books(link, tmp_path / "reverts").later
+    with acting_connection(durable) as connection:
+        later = RunActions(connection, tmp_path / "reverts").as_later_run
         done = later.perform("put-back")
         assert done.state == "ok" and "pending until a restart" in done.text
-        assert set(later.owed) == {"wal_level", "max_wal_senders"}
-        action_preview = later.look("put-back")
+        assert set(later.pending) == {"wal_level", "max_wal_senders"}
+        action_preview = later.preview("put-back")
         assert action_preview.done and "takes effect at the next restart" in action_preview.text
     durable.restart()
-    with acting(durable) as link:
-        later = Books(link, tmp_path / "reverts").later
+    with acting_connection(durable) as connection:
+        later = RunActions(connection, tmp_path / "reverts").as_later_run
         assert later.perform("put-back").state == "ok" and later.reverts == []

@@ -36,7 +36,7 @@ def running(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield one
 
 
-class Choosing:
+class ChoosingAnswers:
     """Says yes to what is asked, chooses by step, goes on where the host is too calm for what a step waits for."""
 
     def __init__(self, **choices: str) -> None:
@@ -62,22 +62,22 @@ def ended(operator: Operator) -> bool:
 
 
 def test_a_host_that_reclaims_nothing_fails_the_first_check(running: RunningAgent) -> None:
-    operator, says = Operator.of(running), Choosing()
+    operator, answers = Operator.of(running), ChoosingAnswers()
     operator.begin(TEXT)
 
-    def giving_up(asked: Question) -> str | None:
-        says(asked)
+    def answer_giving_up(asked: Question) -> str | None:
+        answers(asked)
         return {"failed": "abort", "undo": "none"}.get(asked.kind, "")
 
-    operator.walk(giving_up)
-    assert says.failed == [FIRST]
+    operator.walk(answer_giving_up)
+    assert answers.failed == [FIRST]
     assert not any(asked.kind == "type" for asked in operator.asked)
 
 
 def test_the_kernel_counters_are_shown_and_no_change_is_needed(running: RunningAgent) -> None:
     operator = Operator.of(running)
     operator.begin(TEXT)
-    view = operator.walk(Choosing(what_does_the_kernel_count="other"))
+    view = operator.walk(ChoosingAnswers(what_does_the_kernel_count="other"))
     assert view.state == "done", view.ending
     assert any(line.text.startswith("pgsteal_file +") for line in operator.lines)
 
@@ -88,7 +88,9 @@ def test_the_cache_is_dropped_after_the_server_name_is_typed(running: RunningAge
         pytest.skip("this kernel lets nobody drop its caches here")
     operator = Operator.of(running)
     operator.begin(TEXT, {"look": "1s"})
-    until_it_waits(operator, Choosing(what_does_the_kernel_count="stall", did_i_o_come_back="no"), "did-i-o-come-back")
+    until_it_waits(
+        operator, ChoosingAnswers(what_does_the_kernel_count="stall", did_i_o_come_back="no"), "did-i-o-come-back"
+    )
     assert operator.view is not None
     assert any(step.id == "drop-it" and step.state == "ok" for step in operator.view.steps)
     drop = next(asked for asked in operator.asked if asked.block == "drop-it/action" and asked.kind == "type")
@@ -108,11 +110,11 @@ def test_a_counted_cause_is_fixed_before_anything_is_dropped_and_undo_restores_t
         BOOST.write_text("14999")
         operator = Operator.of(running)
         operator.begin(TEXT)
-        said = Choosing(what_does_the_kernel_count="fix", which_fix="boost", did_it_end="ended")
-        until_it_waits(operator, said, "does-it-recur")
+        message = ChoosingAnswers(what_does_the_kernel_count="fix", which_fix="boost", did_it_end="ended")
+        until_it_waits(operator, message, "does-it-recur")
         assert BOOST.read_text() == "0\n"
-        assert [asked.expects for asked in operator.asked if asked.kind == "type"] == [viewed(operator).target]
-        assert not acted(operator, "drop-it")
+        assert [asked.expects for asked in operator.asked if asked.kind == "type"] == [view_of(operator).target]
+        assert not has_acted(operator, "drop-it")
         operator.control("abort", reason="it was a rehearsal")
         operator.walk(lambda asked: {"undo": "all", "yes": "yes", "type": asked.expects}.get(asked.kind, "abort"))
         assert BOOST.read_text() == "14999\n"
@@ -123,8 +125,8 @@ def test_a_counted_cause_is_fixed_before_anything_is_dropped_and_undo_restores_t
 def test_a_past_stall_is_watched_and_nothing_is_dropped_or_set(running: RunningAgent) -> None:
     operator = Operator.of(running)
     operator.begin(TEXT)
-    until_it_waits(operator, Choosing(what_does_the_kernel_count="over"), "does-it-recur")
-    assert not acted(operator, "drop-it") and not any(asked.kind == "type" for asked in operator.asked)
+    until_it_waits(operator, ChoosingAnswers(what_does_the_kernel_count="over"), "does-it-recur")
+    assert not has_acted(operator, "drop-it") and not any(asked.kind == "type" for asked in operator.asked)
     operator.control("abort", reason="it was a rehearsal")
     operator.walk({"undo": "none", "*": "abort"})
 
@@ -145,14 +147,14 @@ def test_the_memory_limit_of_the_server_is_shown_with_how_often_it_was_hit(clust
             script_argv(block.body), env=env, capture_output=True, text=True, check=True, cwd="/"
         ).stdout
 
-    with limited(cluster, 8 << 30) as (limit, refused):
+    with memory_limited(cluster, 8 << 30) as (limit, refused):
         text = shown()
     assert f"{limit}: {8 << 30}\n" in text and f"  {refused}: " in text, text
     assert str(limit) not in shown()
 
 
 @contextmanager
-def limited(cluster: Cluster, most: int) -> Iterator[tuple[Path, str]]:
+def memory_limited(cluster: Cluster, limit: int) -> Iterator[tuple[Path, str]]:
     """The postmaster in a control group of its own with that limit: the limit's file, and the one that counts."""
     require_root()
     pid = cluster.pid
@@ -168,7 +170,7 @@ def limited(cluster: Cluster, most: int) -> Iterator[tuple[Path, str]]:
     group = top / f"dba-console-test-{pid}"
     try:
         group.mkdir()
-        (group / name).write_text(str(most))
+        (group / name).write_text(str(limit))
     except OSError as error:
         pytest.skip(f"no control group with a memory limit can be made here: {error}")
     try:
@@ -181,27 +183,27 @@ def limited(cluster: Cluster, most: int) -> Iterator[tuple[Path, str]]:
         group.rmdir()
 
 
-def until_it_waits(operator: Operator, says: Choosing, step: str) -> None:
+def until_it_waits(operator: Operator, answers: ChoosingAnswers, step: str) -> None:
     """Answer until the run waits in that step."""
 
     def answered() -> bool:
-        asked = viewed(operator).question
+        asked = view_of(operator).question
         if asked is not None and operator.may_answer and asked.id not in {one.id for one in operator.asked}:
             operator.asked.append(asked)
-            text = says(asked)
+            text = answers(asked)
             assert text is not None
             operator.answer(asked, text)
-        there = waits(operator) and any(one.id == step and one.state == "running" for one in viewed(operator).steps)
+        there = waits(operator) and any(one.id == step and one.state == "running" for one in view_of(operator).steps)
         return ended(operator) or there
 
     operator.until(answered, f"the wait of {step}")
-    assert not ended(operator), viewed(operator).ending
+    assert not ended(operator), view_of(operator).ending
 
 
-def viewed(operator: Operator) -> RunView:
+def view_of(operator: Operator) -> RunView:
     assert operator.view is not None
     return operator.view
 
 
-def acted(operator: Operator, step: str) -> bool:
-    return any(one.id == step and one.state == "ok" for one in viewed(operator).steps)
+def has_acted(operator: Operator, step: str) -> bool:
+    return any(one.id == step and one.state == "ok" for one in view_of(operator).steps)

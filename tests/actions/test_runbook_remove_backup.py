@@ -17,23 +17,23 @@ from dba_console.runbooks.library import SHIPPED
 from dba_console.runbooks.run_view import Question
 from tests.actions.shrink_files import big_file
 from tests.agent.agents import RunningAgent, agent
-from tests.agent.runs.scripted_console import Operator, Says, answers
+from tests.agent.runs.scripted_console import AnswerFunction, Operator, answers
 from tests.background import wait_until
 from tests.requirements import require_root
 
 TEXT = (SHIPPED / "remove-backup.md").read_text()
 WILLING = answers({"start": "yes", "manual": "ticket 4711", "*": "="})
-GIVING_UP = {"start": "yes", "failed": "abort", "undo": "all"}
+GIVE_UP = {"start": "yes", "failed": "abort", "undo": "all"}
 """By the kind of question, whatever block it is about."""
 
 
-def giving_up(asked: Question) -> str | None:
-    return GIVING_UP.get(asked.kind) or WILLING(asked)
+def answer_giving_up(asked: Question) -> str | None:
+    return GIVE_UP.get(asked.kind) or WILLING(asked)
 
 
-def declining_the_cut(asked: Question) -> str | None:
+def decline_shrink(asked: Question) -> str | None:
     declines = asked.block.startswith("truncate-it/") and asked.kind == "type"
-    return "no" if declines else giving_up(asked)
+    return "no" if declines else answer_giving_up(asked)
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +43,16 @@ def running(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield one
 
 
-def walked(running: RunningAgent, path: Path, says: Says = WILLING) -> Operator:
+def run_runbook(running: RunningAgent, path: Path, script: AnswerFunction = WILLING) -> Operator:
     operator = Operator.of(running)
     operator.begin(TEXT, {"file": str(path)})
-    operator.walk(says)
+    operator.walk(script)
     return operator
 
 
 def test_the_file_is_gone_at_the_end_and_no_other_file_is_left(running: RunningAgent, tmp_path: Path) -> None:
     path, other = big_file(tmp_path, 24), big_file(tmp_path, 1, "newest.dump")
-    operator = walked(running, path)
+    operator = run_runbook(running, path)
     assert operator.view is not None
     assert operator.view.state == "done", operator.view.ending
     assert sorted(tmp_path.iterdir()) == [other]
@@ -61,7 +61,7 @@ def test_the_file_is_gone_at_the_end_and_no_other_file_is_left(running: RunningA
 
 def test_a_link_fails_the_first_check(running: RunningAgent, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(big_file(tmp_path, 1))
-    operator = walked(running, tmp_path / "link", giving_up)
+    operator = run_runbook(running, tmp_path / "link", answer_giving_up)
     assert operator.view is not None
     assert operator.view.state == "failed"
     assert (tmp_path / "link").is_symlink()
@@ -70,11 +70,11 @@ def test_a_link_fails_the_first_check(running: RunningAgent, tmp_path: Path) -> 
 def test_a_servers_own_file_is_refused_and_stays(running: RunningAgent, cluster: Cluster) -> None:
     path = big_file(cluster.data_directory, 1)
     try:
-        operator = walked(running, path, giving_up)
+        operator = run_runbook(running, path, answer_giving_up)
         assert operator.view is not None
         assert operator.view.state == "failed"
-        told = " ".join(asked.text for asked in operator.asked)
-        assert f"lies in the data directory {cluster.data_directory}" in told
+        reported = " ".join(asked.text for asked in operator.asked)
+        assert f"lies in the data directory {cluster.data_directory}" in reported
         assert path.exists()
     finally:
         path.unlink()
@@ -82,7 +82,7 @@ def test_a_servers_own_file_is_refused_and_stays(running: RunningAgent, cluster:
 
 def test_before_the_first_cut_the_file_gets_its_name_back(running: RunningAgent, tmp_path: Path) -> None:
     path = big_file(tmp_path, 8)
-    operator = walked(running, path, declining_the_cut)
+    operator = run_runbook(running, path, decline_shrink)
     assert operator.view is not None
     assert operator.view.state == "failed"
     assert path.exists()
@@ -99,7 +99,7 @@ def test_a_run_killed_while_cutting_resumes_the_cut(cluster: Cluster, tmp_path: 
         operator = Operator.of(one)
         operator.begin(TEXT, {"file": str(path)})
         with suppress(AgentConnectionLost, ConnectError):
-            operator.walk(lambda asked: killed_when_less(asked, one, rest))
+            operator.walk(lambda asked: kill_agent_when_smaller(asked, one, rest))
     assert 0 < rest.stat().st_size < 96 << 20
     with agent(cluster.dsn(), place) as one:
         operator = Operator.of(one)
@@ -109,7 +109,7 @@ def test_a_run_killed_while_cutting_resumes_the_cut(cluster: Cluster, tmp_path: 
     assert not path.exists() and not rest.exists()
 
 
-def killed_when_less(asked: Question, running: RunningAgent, rest: Path) -> str | None:
+def kill_agent_when_smaller(asked: Question, running: RunningAgent, rest: Path) -> str | None:
     """Confirms, and has the agent killed once something is cut."""
     if asked.block.startswith("truncate-it/"):
         whole = rest.stat().st_size
@@ -125,7 +125,7 @@ def killed_when_less(asked: Question, running: RunningAgent, rest: Path) -> str 
 def test_a_deletion_an_earlier_run_left_is_resumed(running: RunningAgent, tmp_path: Path) -> None:
     path = big_file(tmp_path, 8)
     path.rename(path.with_name(path.name + SUFFIX))
-    operator = walked(running, path)
+    operator = run_runbook(running, path)
     assert operator.view is not None
     assert operator.view.state == "done", operator.view.ending
     assert list(tmp_path.iterdir()) == []

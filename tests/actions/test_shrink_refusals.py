@@ -15,46 +15,46 @@ from dba_console.actions.action import ActionContext
 from dba_console.actions.shrink import candidate
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.demo.cluster import Cluster
-from tests.actions.shrink_files import alone, big_file, refusal
+from tests.actions.shrink_files import big_file, context_without_processes, refusal
 from tests.requirements import require_tool
 from tests.sql import query
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> ActionContext:
-    return alone(tmp_path)
+def context(tmp_path: Path) -> ActionContext:
+    return context_without_processes(tmp_path)
 
 
-def test_a_missing_file_is_refused(world: ActionContext, tmp_path: Path) -> None:
-    assert refusal(tmp_path / "gone", world) == f"file {tmp_path}/gone does not exist"
+def test_a_missing_file_is_refused(context: ActionContext, tmp_path: Path) -> None:
+    assert refusal(tmp_path / "gone", context) == f"file {tmp_path}/gone does not exist"
 
 
-def test_a_relative_path_is_refused(world: ActionContext) -> None:
-    assert "is not an absolute path" in refusal(Path("oldest.dump"), world)
+def test_a_relative_path_is_refused(context: ActionContext) -> None:
+    assert "is not an absolute path" in refusal(Path("oldest.dump"), context)
 
 
-def test_a_symbolic_link_is_refused(world: ActionContext, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_refused(context: ActionContext, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(big_file(tmp_path, 1))
-    assert refusal(link, world) == f"{link} is a symbolic link"
+    assert refusal(link, context) == f"{link} is a symbolic link"
 
 
-def test_a_hard_link_is_refused(world: ActionContext, tmp_path: Path) -> None:
+def test_a_hard_link_is_refused(context: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     os.link(path, tmp_path / "kept")
-    assert "has 2 names (hard links)" in refusal(path, world)
+    assert "has 2 names (hard links)" in refusal(path, context)
 
 
-def test_a_directory_and_a_pipe_are_refused(world: ActionContext, tmp_path: Path) -> None:
+def test_a_directory_and_a_pipe_are_refused(context: ActionContext, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "is not a regular file" in refusal(tmp_path, world)
-    assert "is not a regular file" in refusal(tmp_path / "pipe", world)
+    assert "is not a regular file" in refusal(tmp_path, context)
+    assert "is not a regular file" in refusal(tmp_path / "pipe", context)
 
 
-def test_a_file_next_to_an_unfinished_deletion_is_refused(world: ActionContext, tmp_path: Path) -> None:
+def test_a_file_next_to_an_unfinished_deletion_is_refused(context: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     big_file(tmp_path, 1, path.name + SUFFIX)
-    assert "both" in refusal(path, world)
+    assert "both" in refusal(path, context)
 
 
 def test_an_open_file_is_refused_and_its_process_is_named(tmp_path: Path) -> None:
@@ -65,25 +65,25 @@ def test_an_open_file_is_refused_and_its_process_is_named(tmp_path: Path) -> Non
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"open\n"
-        told = refusal(path, ActionContext())
+        reported = refusal(path, ActionContext())
         child.kill()
-    assert f"{path} is open in " in told
-    assert f"(process {child.pid})" in told
+    assert f"{path} is open in " in reported
+    assert f"(process {child.pid})" in reported
 
 
-def test_an_open_file_is_refused_where_proc_does_not_show_it(world: ActionContext, tmp_path: Path) -> None:
+def test_an_open_file_is_refused_where_proc_does_not_show_it(context: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     with path.open("rb"):
-        assert "the kernel reports that it is open" in refusal(path, world)
+        assert "the kernel reports that it is open" in refusal(path, context)
 
 
-def test_a_mapped_file_is_refused_even_if_closed(world: ActionContext, tmp_path: Path) -> None:
+def test_a_mapped_file_is_refused_even_if_closed(context: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    assert "is in use" in refusal(path, world)
+    assert "is in use" in refusal(path, context)
     mapped.close()
-    assert refusal(path, world) == ""
+    assert refusal(path, context) == ""
 
 
 def test_a_file_in_the_data_directory_of_a_running_server_is_refused(cluster: Cluster) -> None:
@@ -138,30 +138,30 @@ def test_a_server_programs_working_directory_is_its_data_directory_only_if_it_co
 
 
 def test_a_file_of_a_stopped_server_is_refused_unless_that_server_is_declared_dead(
-    world: ActionContext, tmp_path: Path
+    context: ActionContext, tmp_path: Path
 ) -> None:
     (tmp_path / "old" / "global").mkdir(parents=True)
     (tmp_path / "old" / "PG_VERSION").write_text("15\n")
     (tmp_path / "old" / "global" / "pg_control").touch()
     path = big_file(tmp_path / "old", 1)
-    assert "whose server does not run here" in refusal(path, world)
-    assert refusal(path, world, stopped_cluster=True) == ""
+    assert "whose server does not run here" in refusal(path, context)
+    assert refusal(path, context, stopped_cluster=True) == ""
 
 
 def test_a_file_in_a_tablespace_or_wal_directory_of_a_stopped_server_is_refused(
-    world: ActionContext, tmp_path: Path
+    context: ActionContext, tmp_path: Path
 ) -> None:
     space = tmp_path / "space" / "PG_15_202209061" / "5"
     space.mkdir(parents=True)
     (tmp_path / "wal" / "archive_status").mkdir(parents=True)
-    assert f"the tablespace {tmp_path}/space" in refusal(big_file(space, 1, "16384"), world)
+    assert f"the tablespace {tmp_path}/space" in refusal(big_file(space, 1, "16384"), context)
     segment = big_file(tmp_path / "wal", 1, "000000010000000000000001")
-    assert f"the WAL directory {tmp_path}/wal" in refusal(segment, world)
+    assert f"the WAL directory {tmp_path}/wal" in refusal(segment, context)
 
 
-def test_a_file_on_a_network_file_system_is_refused(world: ActionContext, tmp_path: Path) -> None:
+def test_a_file_on_a_network_file_system_is_refused(context: ActionContext, tmp_path: Path) -> None:
     path = big_file(tmp_path, 1)
     mount = f"90 1 0:50 / {tmp_path} rw - nfs4 filer:/backup rw\n"
-    with Path(world.proc, "self", "mountinfo").open("a") as file:
+    with Path(context.proc, "self", "mountinfo").open("a") as file:
         file.write(mount)
-    assert "is on nfs4" in refusal(path, world)
+    assert "is on nfs4" in refusal(path, context)

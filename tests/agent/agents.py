@@ -1,4 +1,4 @@
-"""A real agent in a process of its own, and what a console attached to it would see."""
+"""A real agent in its own process, and an attached console."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ INTERVAL_S = 0.25
 """Time between two samples of the agents of tests. A test whose claim is seconds sets DBA_CONSOLE_AGENT_INTERVAL=1s."""
 
 
-class Watch:
-    """A console without a screen: takes what the agent sends and derives frames."""
+class ConsoleClient:
+    """A console without a screen: receives messages of the agent and derives frames."""
 
     def __init__(self, client: AgentClient) -> None:
         self.client = client
@@ -74,14 +74,14 @@ class Watch:
 class RunningAgent:
     """`dba-console record` as a process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], place: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], directory: Path) -> None:
         self.process = process
-        self.place = place
+        self.directory = directory
         self._clients: list[AgentClient] = []
 
-    def watch(self) -> Watch:
+    def watch(self) -> ConsoleClient:
         """Attach as a console."""
-        return Watch(self.client())
+        return ConsoleClient(self.client())
 
     def client(self) -> AgentClient:
         """A connection, closed with the agent."""
@@ -94,16 +94,16 @@ class RunningAgent:
         def listening() -> Path | None:
             if self.process.poll() is not None:
                 raise AssertionError(f"the agent ended with {self.process.returncode}: {self.errors()}")
-            sockets = (self.place / "run").glob("*.sock")
-            return next((path for path in sockets if _pid_behind(path) == self.process.pid), None)
+            sockets = (self.directory / "run").glob("*.sock")
+            return next((path for path in sockets if _pid_listening_on(path) == self.process.pid), None)
 
         return wait_until(listening, WAIT_S, what="the agent's socket")
 
     def errors(self) -> str:
-        return (self.place / "stderr").read_text()
+        return (self.directory / "stderr").read_text()
 
     def session(self) -> Path:
-        (found,) = [path for path in (self.place / "sessions").iterdir() if path.is_dir()]
+        (found,) = [path for path in (self.directory / "sessions").iterdir() if path.is_dir()]
         return found
 
     def kill(self) -> None:
@@ -123,7 +123,7 @@ class RunningAgent:
         return self.process.wait(WAIT_S)
 
 
-def _pid_behind(path: Path) -> int | None:
+def _pid_listening_on(path: Path) -> int | None:
     """The process that answers on a socket."""
     try:
         client = AgentClient.connect(path, role="show", timeout_s=WAIT_S)
@@ -133,27 +133,27 @@ def _pid_behind(path: Path) -> int | None:
     return client.hello.pid
 
 
-def environment(place: Path) -> dict[str, str]:
+def environment(directory: Path) -> dict[str, str]:
     """Sessions, sockets and configuration of the test's own, and four samples a second."""
     return {
-        "DBA_CONSOLE_SESSIONS": str(place / "sessions"),
-        "DBA_CONSOLE_RUNTIME": str(place / "run"),
-        "XDG_CONFIG_HOME": str(place / "config"),
-        "XDG_STATE_HOME": str(place / "state"),
+        "DBA_CONSOLE_SESSIONS": str(directory / "sessions"),
+        "DBA_CONSOLE_RUNTIME": str(directory / "run"),
+        "XDG_CONFIG_HOME": str(directory / "config"),
+        "XDG_STATE_HOME": str(directory / "state"),
         "DBA_CONSOLE_AGENT_INTERVAL": f"{INTERVAL_S * 1000:.0f}ms",
     }
 
 
 @contextmanager
 def agent(
-    dsn: str, place: Path, *options: str, extra: Mapping[str, str] | None = None, program: str = "dba_console"
+    dsn: str, directory: Path, *options: str, extra: Mapping[str, str] | None = None, program: str = "dba_console"
 ) -> Iterator[RunningAgent]:
     """An agent recording `dsn`, killed at the end of the block. `extra`: further environment variables.
 
     Within the block this process has the agent's directories in its environment too.
     """
-    ours = environment(place)
-    with pytest.MonkeyPatch.context() as patch, open(place / "stderr", "wb") as errors:
+    ours = environment(directory)
+    with pytest.MonkeyPatch.context() as patch, open(directory / "stderr", "wb") as errors:
         for name, value in ours.items():
             patch.setenv(name, value)
         process = subprocess.Popen(
@@ -163,14 +163,14 @@ def agent(
             stderr=errors,
             env={**os.environ, **(extra or {})},
         )
-        running = RunningAgent(process, place)
+        running = RunningAgent(process, directory)
         try:
             yield running
         finally:
             running.kill()
 
 
-def gone(watch: Watch) -> bool:
+def connection_closed(watch: ConsoleClient) -> bool:
     """True once the agent closed the connection."""
     try:
         while watch.client.receive(WAIT_S) is not None:

@@ -1,4 +1,4 @@
-"""Real dumps that last as long as a test wants: nobody reads what they write until it does."""
+"""Real dumps that last as long as a test needs: their output pipe is read only when the test continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.jobs import Jobs
-from tests.agent.agents import Watch
+from tests.agent.agents import ConsoleClient
 from tests.background import session, wait_until
 
 TABLE = "public.long_to_dump"
@@ -22,7 +22,7 @@ LIMIT_S = 120.0
 _WAITS = "select from pg_stat_activity where application_name = 'pg_dump' and wait_event = 'ClientWrite'"
 
 
-def something_to_dump(cluster: Cluster, database: str = "postgres") -> None:
+def create_table_to_dump(cluster: Cluster, database: str = "postgres") -> None:
     """The table whose rows no pipe can hold."""
     cluster.psql(
         f"create table {TABLE} as select i, repeat(md5(i::text), 2) as filler from generate_series(1, {ROWS}) i",
@@ -65,31 +65,35 @@ def dump(cluster: Cluster, database: str = "postgres") -> Iterator[Dump]:
             held.cancel()
 
 
-def jobs(watch: Watch) -> Jobs | None:
+def jobs_part(watch: ConsoleClient) -> Jobs | None:
     return watch.picture.now("jobs", Jobs)
 
 
-def row(frame: Frame) -> ProgressRow | None:
-    return next((row for row in frame.progress.operations if row.kind == "pg_dump"), None)
+def dump_row(frame: Frame) -> ProgressRow | None:
+    return next((dump_row for dump_row in frame.progress.operations if dump_row.kind == "pg_dump"), None)
 
 
-def ended(watch: Watch) -> list[Event]:
+def ended_jobs(watch: ConsoleClient) -> list[Event]:
     return [event for event in watch.events if event.kind == "job.ended"]
 
 
-def configure(place: Path, text: str) -> None:
+def write_config(base: Path, text: str) -> None:
     """What the test wants configured."""
-    directory = place / "config" / "dba-console"
+    directory = base / "config" / "dba-console"
     directory.mkdir(parents=True)
     (directory / "config.toml").write_text(text)
 
 
-def dumped(watch: Watch, server: Cluster, seconds: float = 0.6, *, others: Sequence[Watch] = ()) -> Event:
-    """One dump of so many seconds, seen to begin (by `others`, too) and to end; the event of its end."""
-    before = len(ended(watch))
+def observe_dump(
+    watch: ConsoleClient, server: Cluster, seconds: float = 0.6, *, others: Sequence[ConsoleClient] = ()
+) -> Event:
+    """Run a dump of `seconds`, observed from start (by `others` too) to end; return its end event."""
+    before = len(ended_jobs(watch))
     with dump(server) as held:
         for each in (*others, watch):
-            each.until(lambda frame: (one := row(frame)) and (one.elapsed_s or 0) > seconds, what="a dump that runs")
+            each.until(
+                lambda frame: (one := dump_row(frame)) and (one.elapsed_s or 0) > seconds, what="a dump that runs"
+            )
         held.finish()
-        watch.until(lambda _: len(ended(watch)) > before, what="its end")
-    return ended(watch)[-1]
+        watch.until(lambda _: len(ended_jobs(watch)) > before, what="its end")
+    return ended_jobs(watch)[-1]

@@ -18,11 +18,11 @@ from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.jobs import JobNow, Jobs, JobsNow
 from tests.background import wait_until
-from tests.host.held_jobs import LIMIT_S, TABLES, Ground
+from tests.host.held_jobs import LIMIT_S, TABLES, JobServer
 
-KEY = "eyes"
-"""Of the target: what is kept of its jobs lies in the state directory of the test."""
-TREE = """
+KEY = "job-observer"
+"""Target key: the job history is in the state directory of the test."""
+SCHEMA_SQL = """
 create schema shop;
 create function shop.held(i integer) returns integer immutable language plpgsql as $$
 begin
@@ -38,8 +38,8 @@ create index lines_held on shop.lines (shop.held(id));
 """A database whose restore is held up in the middle of its indexes."""
 
 
-class Eyes:
-    """A second of the agent is as long as its looks take."""
+class JobObserver:
+    """The collector and the job service in this process; each tick takes as long as its reads."""
 
     def __init__(self, dsn: str) -> None:
         self._collector = Collector(make_target(dsn), Config(), clock=SYSTEM)
@@ -47,16 +47,18 @@ class Eyes:
         self._collector.make_extra_parts = self._side.tick
         self.picture = Picture()
         self.events: list[Event] = []
-        self.looks: list[JobsNow] = []
+        self.observations: list[JobsNow] = []
 
     def tick(self) -> None:
         sample = self._collector.tick()
         self.picture = self.picture.with_sample(sample)
         self.events += self._side.events()
-        self.looks += [part.decode() for part in sample.parts if part.name == "jobs.now" and part.reading is not None]
+        self.observations += [
+            part.decode() for part in sample.parts if part.name == "jobs.now" and part.reading is not None
+        ]
 
     def until(self, wanted: Callable[[JobNow], object], what: str) -> JobNow:
-        """The first job of a look that `wanted` accepts."""
+        """Return the first job of an observation that `wanted` accepts."""
 
         def seen() -> JobNow | None:
             self.tick()
@@ -65,7 +67,7 @@ class Eyes:
         return wait_until(seen, LIMIT_S, what=what)
 
     def until_idle(self) -> None:
-        """Until no job is under way, and each end was told."""
+        """Tick until no job is running and each end was reported."""
 
         def idle() -> bool:
             self.tick()
@@ -85,8 +87,8 @@ class Eyes:
 
     @property
     def jobs(self) -> tuple[JobNow, ...]:
-        """As of the newest look."""
-        return self.looks[-1].jobs if self.looks else ()
+        """The jobs of the newest observation."""
+        return self.observations[-1].jobs if self.observations else ()
 
     @property
     def past(self) -> Jobs | None:
@@ -103,20 +105,20 @@ class Eyes:
 
 
 @contextmanager
-def eyes(cluster: Cluster) -> Iterator[Eyes]:
-    """Eyes on a server, closed at the end."""
-    made = Eyes(cluster.dsn())
+def job_observer(cluster: Cluster) -> Iterator[JobObserver]:
+    """A job observer for a server, closed at the end."""
+    made = JobObserver(cluster.dsn())
     try:
         yield made
     finally:
         made.close()
 
 
-def prepare(ground: Ground) -> None:
+def prepare(job_server: JobServer) -> None:
     """Tables that were analyzed, and an archive of a whole database in three formats, held up in its indexes."""
-    ground.cluster.psql("".join(f"analyze {table};" for table in TABLES), dbname="full_one")
-    ground.cluster.psql("create database shop")
-    ground.cluster.psql(TREE, dbname="shop")
+    job_server.cluster.psql("".join(f"analyze {table};" for table in TABLES), dbname="full_one")
+    job_server.cluster.psql("create database shop")
+    job_server.cluster.psql(SCHEMA_SQL, dbname="shop")
     for name, options in (("shop.d", ("-Fd",)), ("shop.c", ("-Fc",)), ("shop.sql", ())):
-        ground.ran("pg_dump", *options, "-f", name, ground.dsn("shop"))
-    ground.ran("gzip", "shop.sql")
+        job_server.run_program("pg_dump", *options, "-f", name, job_server.dsn("shop"))
+    job_server.run_program("gzip", "shop.sql")

@@ -1,4 +1,4 @@
-"""An agent on a real server: what it gives, to whom, and how it ends."""
+"""An agent on a real server: what it sends to which console, and how it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.recording import Recording
 from dba_console.watch.frames.model import Frame
-from tests.agent.agents import RunningAgent, agent, environment, gone
+from tests.agent.agents import RunningAgent, agent, connection_closed, environment
 from tests.background import idle_sessions, session, wait_until
 
 
@@ -32,27 +32,27 @@ def shared_agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def running(shared_agent: RunningAgent, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningAgent]:
     """The agent of the module, on the shared cluster, and its directories in the environment."""
-    for name, value in environment(shared_agent.place).items():
+    for name, value in environment(shared_agent.directory).items():
         monkeypatch.setenv(name, value)
     yield shared_agent
     shared_agent.close_clients()
 
 
-def apart(cluster: Cluster) -> str:
+def other_database_dsn(cluster: Cluster) -> str:
     """For an agent of a test's own: another database, whose sessions are those of that agent alone."""
     return cluster.dsn(dbname="template1")
 
 
-def complete(frame: Frame) -> bool:
+def is_complete(frame: Frame) -> bool:
     return frame.connections.used is not None and frame.io.iowait_pct is not None
 
 
 def test_every_panel_gets_data_from_a_server_on_this_host(running: RunningAgent, cluster: Cluster) -> None:
-    def watched(frame: Frame) -> bool:
-        return complete(frame) and (frame.connections.used or 0) >= 5
+    def watched_sessions(frame: Frame) -> bool:
+        return is_complete(frame) and (frame.connections.used or 0) >= 5
 
     with idle_sessions(cluster, 5):
-        frame = running.watch().until(watched)
+        frame = running.watch().until(watched_sessions)
     assert frame.target.role == "primary"
     assert frame.target.local is True
     assert frame.memory.total_bytes and frame.memory.free_bytes
@@ -64,7 +64,7 @@ def test_every_panel_gets_data_from_a_server_on_this_host(running: RunningAgent,
 
 
 def test_the_server_sees_one_read_only_connection(running: RunningAgent, cluster: Cluster) -> None:
-    running.watch().until(complete)
+    running.watch().until(is_complete)
     mine = "select count(*) from pg_stat_activity where application_name = 'dba-console' and datname = 'postgres'"
     ours = cluster.psql(mine)
     assert ours.strip() == "1"
@@ -72,7 +72,7 @@ def test_the_server_sees_one_read_only_connection(running: RunningAgent, cluster
 
 def test_two_consoles_see_the_same_tick(running: RunningAgent) -> None:
     first, second = running.watch(), running.watch()
-    frame = first.until(complete)
+    frame = first.until(is_complete)
     again = second.until(lambda other: other.seq >= frame.seq)
     other = first.until(lambda other: other.seq >= again.seq) if again.seq > frame.seq else frame
     assert (other.seq, other.at_us) == (again.seq, again.at_us)
@@ -96,7 +96,7 @@ def test_marks_and_notes_are_events_with_their_author(running: RunningAgent) -> 
 
 
 def test_every_sample_is_in_the_recording(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(apart(cluster), tmp_path) as running:
+    with agent(other_database_dsn(cluster), tmp_path) as running:
         watch = running.watch()
         for _ in range(4):
             watch.next_frame()
@@ -110,11 +110,11 @@ def test_every_sample_is_in_the_recording(cluster: Cluster, tmp_path: Path) -> N
 
 
 def test_an_agent_asked_to_end_says_so_and_frees_its_slot(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(apart(cluster), tmp_path) as running:
+    with agent(other_database_dsn(cluster), tmp_path) as running:
         watch = running.watch()
-        watch.until(complete)
+        watch.until(is_complete)
         assert running.end() == 0
-        assert gone(watch)
+        assert connection_closed(watch)
         mine = "select from pg_stat_activity where application_name = 'dba-console' and datname = 'template1'"
         with session(cluster) as other:
             wait_until(lambda: other.execute(mine).rowcount == 0, 60, what="the slot given back")
@@ -131,9 +131,9 @@ def test_a_second_recorder_of_the_same_target_is_refused_with_a_hint(running: Ru
     assert "is already running" in second.stderr and "hint:" in second.stderr and "Traceback" not in second.stderr
 
 
-def recorded(place: Path) -> bool:
+def sample_on_disk(directory: Path) -> bool:
     """Whether a sample is on the disk."""
-    for path in place.glob("sessions/*/session.db"):
+    for path in directory.glob("sessions/*/session.db"):
         try:
             with closing(Recording.open(path.parent)) as recording:
                 return recording.picture_at(recording.last_us) is not None
@@ -143,17 +143,17 @@ def recorded(place: Path) -> bool:
 
 
 def test_after_kill_9_the_next_agent_takes_over_at_once(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(apart(cluster), tmp_path) as running:
-        running.watch().until(complete)
-        wait_until(lambda: recorded(tmp_path), 60, what="a recording with a sample in it")
+    with agent(other_database_dsn(cluster), tmp_path) as running:
+        running.watch().until(is_complete)
+        wait_until(lambda: sample_on_disk(tmp_path), 60, what="a recording with a sample in it")
         os.kill(running.process.pid, signal.SIGKILL)
         running.process.wait()
         crashed = running.session()
     recording = Recording.open(crashed)
     assert recording.picture_at(recording.last_us) is not None
     recording.close()
-    with agent(apart(cluster), tmp_path) as again:
-        assert complete(again.watch().until(complete))
+    with agent(other_database_dsn(cluster), tmp_path) as again:
+        assert is_complete(again.watch().until(is_complete))
         wait_until(lambda: len(list((tmp_path / "sessions").iterdir())) == 2, 60, what="a recording of its own")
 
 
@@ -165,8 +165,8 @@ def test_the_agent_of_a_target_is_found_by_any_spelling_of_the_target(running: R
 
 
 def test_no_password_is_visible_in_processes_or_files(cluster: Cluster, tmp_path: Path) -> None:
-    with agent(apart(cluster), tmp_path, extra={"PGPASSWORD": "s3cret-of-mine"}) as running:
-        running.watch().until(complete)
+    with agent(other_database_dsn(cluster), tmp_path, extra={"PGPASSWORD": "s3cret-of-mine"}) as running:
+        running.watch().until(is_complete)
         running.end()
         written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"s3cret-of-mine" not in written

@@ -1,4 +1,4 @@
-"""An agent that was started without the right password does not hold up who comes later with it."""
+"""An agent started without the right password does not block a later console that has it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.demo.cluster import Cluster
-from tests.agent.agents import Watch
+from tests.agent.agents import ConsoleClient
 from tests.background import wait_until
-from tests.cli.console import Console, Done, own_console
+from tests.cli.console import CompletedCommand, Console, own_console
 from tests.clusters import FreshCluster
 
 LIMIT_S = 120.0
 PASSWORD = "let-me-in"
-BOOK = """\
+RUNBOOK = """\
 # Look
 
 ```toml {runbook}
@@ -41,7 +41,7 @@ Given = tuple[dict[str, str], Mapping[str, str]]
 
 
 @pytest.fixture
-def scram(reused_cluster: FreshCluster) -> Cluster:
+def password_cluster(reused_cluster: FreshCluster) -> Cluster:
     """A server that asks for a password on its port."""
     cluster: Cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
     cluster.psql(f"create role keeper superuser login password '{PASSWORD}'")
@@ -68,15 +68,15 @@ def dsn(cluster: Cluster, **more: str) -> str:
     )
 
 
-def run(console: Console, cluster: Cluster, more: Mapping[str, str] = {}, **environ: str) -> Done:
-    """A runbook that only looks at the server."""
+def run_runbook(console: Console, cluster: Cluster, more: Mapping[str, str] = {}, **environ: str) -> CompletedCommand:
+    """Run a read-only runbook."""
     book = console.home / "look.md"
-    book.write_text(BOOK)
+    book.write_text(RUNBOOK)
     where = ("--dsn", dsn(cluster, **more))
     return console.run("runbook", "run", str(book), *where, "--confirm", "start=yes", timeout=LIMIT_S, **environ)
 
 
-def refused(console: Console) -> int:
+def refused_agent_pid(console: Console) -> int:
     """The pid of the agent, once the server has refused it."""
 
     def seen() -> int | None:
@@ -86,7 +86,7 @@ def refused(console: Console) -> int:
     return wait_until(seen, LIMIT_S, what="the refusal")
 
 
-def passfile(console: Console) -> Given:
+def write_passfile(console: Console) -> Given:
     path = console.home / "passfile"
     path.write_text(f"127.0.0.1:*:*:keeper:{PASSWORD}\n")
     path.chmod(0o600)
@@ -95,17 +95,17 @@ def passfile(console: Console) -> Given:
 
 @pytest.mark.parametrize(
     "given",
-    [lambda _: ({}, {"PGPASSWORD": PASSWORD}), passfile, lambda _: ({"password": PASSWORD}, {})],
+    [lambda _: ({}, {"PGPASSWORD": PASSWORD}), write_passfile, lambda _: ({"password": PASSWORD}, {})],
     ids=["PGPASSWORD", "PGPASSFILE", "dsn"],
 )
 def test_a_password_given_later_is_used_at_once(
-    scram: Cluster, console: Console, given: Callable[[Console], Given]
+    password_cluster: Cluster, console: Console, given: Callable[[Console], Given]
 ) -> None:
-    without = run(console, scram)
+    without = run_runbook(console, password_cluster)
     assert (without.code, "no password supplied" in without.err + without.out) == (3, True), without
-    first = refused(console)
+    first = refused_agent_pid(console)
     more, environ = given(console)
-    done = run(console, scram, more, **environ)
+    done = run_runbook(console, password_cluster, more, **environ)
     assert done.code == 0, done
     (second,) = agents(console)
     assert second["pid"] != first
@@ -113,55 +113,57 @@ def test_a_password_given_later_is_used_at_once(
 
 
 def test_a_reading_command_connects_on_its_own_if_the_agent_was_never_admitted(
-    scram: Cluster, console: Console
+    password_cluster: Cluster, console: Console
 ) -> None:
-    assert run(console, scram).code == 3
-    refused(console)
-    shown = console.run("show", "connections", "--json", dsn(scram), PGPASSWORD=PASSWORD)
+    assert run_runbook(console, password_cluster).code == 3
+    refused_agent_pid(console)
+    shown = console.run("show", "connections", "--json", dsn(password_cluster), PGPASSWORD=PASSWORD)
     assert '"state":"connected"' in shown.out.replace(" ", ""), shown
 
 
-def test_an_agent_that_was_admitted_is_not_replaced(scram: Cluster, console: Console) -> None:
-    assert run(console, scram, PGPASSWORD=PASSWORD).code == 0
+def test_an_agent_that_was_admitted_is_not_replaced(password_cluster: Cluster, console: Console) -> None:
+    assert run_runbook(console, password_cluster, PGPASSWORD=PASSWORD).code == 0
     (first,) = agents(console)
-    assert run(console, scram, PGPASSWORD="another").code == 0
-    assert run(console, scram, {"password": "another"}).code == 0
+    assert run_runbook(console, password_cluster, PGPASSWORD="another").code == 0
+    assert run_runbook(console, password_cluster, {"password": "another"}).code == 0
     assert [agent["pid"] for agent in agents(console)] == [first["pid"]]
 
 
-def test_a_caller_with_the_same_credentials_replaces_nothing(scram: Cluster, console: Console) -> None:
-    assert run(console, scram, PGPASSWORD="wrong").code == 3
-    first = refused(console)
-    again = run(console, scram, PGPASSWORD="wrong")
+def test_a_caller_with_the_same_credentials_replaces_nothing(password_cluster: Cluster, console: Console) -> None:
+    assert run_runbook(console, password_cluster, PGPASSWORD="wrong").code == 3
+    first = refused_agent_pid(console)
+    again = run_runbook(console, password_cluster, PGPASSWORD="wrong")
     assert (again.code, "other credentials" in again.err) == (3, False), again
     assert [agent["pid"] for agent in agents(console)] == [first]
 
 
-def test_an_agent_that_records_on_purpose_stays_and_a_hint_is_shown(scram: Cluster, console: Console) -> None:
-    with console.watching(dsn(scram)) as agent:
-        pid = refused(console)
-        done = run(console, scram, PGPASSWORD=PASSWORD)
+def test_an_agent_that_records_on_purpose_stays_and_a_hint_is_shown(
+    password_cluster: Cluster, console: Console
+) -> None:
+    with console.watching(dsn(password_cluster)) as agent:
+        pid = refused_agent_pid(console)
+        done = run_runbook(console, password_cluster, PGPASSWORD=PASSWORD)
         assert done.code == 3
         assert f"hint: end it with `kill {pid}`" in done.err, done
         assert agent.process.poll() is None
 
 
-def test_a_console_of_the_ending_agent_is_given_the_reason(scram: Cluster, console: Console) -> None:
-    assert run(console, scram).code == 3
-    refused(console)
+def test_a_console_of_the_ending_agent_is_given_the_reason(password_cluster: Cluster, console: Console) -> None:
+    assert run_runbook(console, password_cluster).code == 3
+    refused_agent_pid(console)
     with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:
-        assert run(console, scram, PGPASSWORD=PASSWORD).code == 0
+        assert run_runbook(console, password_cluster, PGPASSWORD=PASSWORD).code == 0
         with pytest.raises(AgentConnectionLost, match="an agent with other credentials replaces it"):
             while client.receive(LIMIT_S) is not None:
                 pass
     with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))))) as client:
-        Watch(client).until(lambda frame: frame.target.state == "connected", what="the connection")
+        ConsoleClient(client).until(lambda frame: frame.target.state == "connected", what="the connection")
 
 
-def test_a_run_is_resumed_where_the_password_must_be_given_again(scram: Cluster, console: Console) -> None:
+def test_a_run_is_resumed_where_the_password_must_be_given_again(password_cluster: Cluster, console: Console) -> None:
     book = console.home / "look.md"
-    book.write_text(BOOK)
-    secret = dsn(scram, password=PASSWORD)
+    book.write_text(RUNBOOK)
+    secret = dsn(password_cluster, password=PASSWORD)
     left = console.run("runbook", "run", str(book), "--dsn", secret, "--plain", stdin="", timeout=LIMIT_S)
     assert left.code == 130, left
     (agent,) = agents(console)

@@ -26,11 +26,11 @@ from tests.clusters import FreshCluster
 from tests.sql import query
 
 SESSIONS = "select count(*) from pg_stat_activity where application_name = 'dba-console'"
-OURS = "select pid from pg_stat_activity where application_name = 'dba-console' and query like '%row_to_json%'"
+OWN_SESSIONS = "select pid from pg_stat_activity where application_name = 'dba-console' and query like '%row_to_json%'"
 
 
-class Watch:
-    """A collector that is ticked when somebody wants to know."""
+class ClusterWatcher:
+    """A collector that ticks on request."""
 
     def __init__(self, dsn: str, **dsns: str) -> None:
         nodes = {name: NodeConfig(dsn=dsn) for name, dsn in dsns.items()}
@@ -46,8 +46,8 @@ class Watch:
 
 
 @contextmanager
-def watching(dsn: str, **dsns: str) -> Iterator[Watch]:
-    made = Watch(dsn, **dsns)
+def cluster_watcher(dsn: str, **dsns: str) -> Iterator[ClusterWatcher]:
+    made = ClusterWatcher(dsn, **dsns)
     try:
         yield made
     finally:
@@ -55,13 +55,13 @@ def watching(dsn: str, **dsns: str) -> Iterator[Watch]:
 
 
 def test_a_server_with_a_node_address_belongs_to_its_cluster_even_with_another_database(cluster: Cluster) -> None:
-    with watching(cluster.dsn(dbname="template1"), db1=cluster.dsn()) as watch:
+    with cluster_watcher(cluster.dsn(dbname="template1"), db1=cluster.dsn()) as watch:
         wait_until(lambda: watch.panel().primary == "db1")
 
 
 def test_a_server_reached_by_another_name_is_recognised_by_its_system_identifier(cluster: Cluster) -> None:
     other = cluster.dsn().replace(str(cluster.socket_directory), f"{cluster.socket_directory}/")
-    with watching(other, db1=cluster.dsn()) as watch:
+    with cluster_watcher(other, db1=cluster.dsn()) as watch:
         wait_until(lambda: watch.panel().primary == "db1")
 
 
@@ -69,33 +69,33 @@ def test_a_server_without_a_configured_cluster_shows_none_and_no_node_is_queried
     cluster: Cluster, fresh_cluster: FreshCluster
 ) -> None:
     other = fresh_cluster()
-    with watching(cluster.dsn(), db1=other.dsn()) as watch:
-        wait_until(lambda: watch.panel() and query(other, f"select count(*) from ({OURS}) x") == "1")
-        wait_until(lambda: watch.panel() and query(other, f"select count(*) from ({OURS}) x") == "0")
+    with cluster_watcher(cluster.dsn(), db1=other.dsn()) as watch:
+        wait_until(lambda: watch.panel() and query(other, f"select count(*) from ({OWN_SESSIONS}) x") == "1")
+        wait_until(lambda: watch.panel() and query(other, f"select count(*) from ({OWN_SESSIONS}) x") == "0")
         panel = watch.panel()
     assert (panel.status, panel.nodes, panel.name) == ("unsupported", [], None)
 
 
 def test_each_node_is_queried_over_one_persistent_connection(fresh_cluster: FreshCluster) -> None:
     made = fresh_cluster()
-    with watching(made.dsn(), db1=made.dsn()) as watch:
+    with cluster_watcher(made.dsn(), db1=made.dsn()) as watch:
         wait_until(lambda: watch.panel().primary == "db1")
-        first, *_ = query(made, OURS).split()
+        first, *_ = query(made, OWN_SESSIONS).split()
         before = query(made, f"select query_start from pg_stat_activity where pid = {first}")
         wait_until(
             lambda: (
                 watch.panel() and query(made, f"select query_start from pg_stat_activity where pid = {first}") != before
             )
         )
-        assert first in query(made, OURS).split()
+        assert first in query(made, OWN_SESSIONS).split()
         assert query(made, SESSIONS) == "2", "the pinned one of the agent and the one of the node"
 
 
 def test_a_hanging_node_has_a_state_and_delays_no_other(fresh_cluster: FreshCluster) -> None:
     made, hung = fresh_cluster(), fresh_cluster()
-    with watching(made.dsn(), db1=made.dsn(), db2=hung.dsn()) as watch:
+    with cluster_watcher(made.dsn(), db1=made.dsn(), db2=hung.dsn()) as watch:
         wait_until(lambda: (row := watch.node("db2")) is not None and row.role == "primary")
-        backend = int(query(hung, OURS))
+        backend = int(query(hung, OWN_SESSIONS))
         os.kill(backend, signal.SIGSTOP)
         try:
             wait_until(lambda: (row := watch.node("db2")) is not None and row.error is not None)
@@ -105,18 +105,18 @@ def test_a_hanging_node_has_a_state_and_delays_no_other(fresh_cluster: FreshClus
         finally:
             os.kill(backend, signal.SIGCONT)
         wait_until(lambda: (row := watch.node("db2")) is not None and row.error is None)
-        assert int(query(hung, OURS)) == backend, "the connection is kept"
+        assert int(query(hung, OWN_SESSIONS)) == backend, "the connection is kept"
 
 
 def test_the_last_free_slots_of_a_node_are_not_taken(cluster: Cluster, fresh_cluster: FreshCluster) -> None:
     small = fresh_cluster({"max_connections": 10})
     sessions = [psycopg.connect(small.dsn()) for _ in range(5)]
     try:
-        with watching(cluster.dsn(), db1=cluster.dsn(), db2=small.dsn()) as watch:
+        with cluster_watcher(cluster.dsn(), db1=cluster.dsn(), db2=small.dsn()) as watch:
             wait_until(lambda: (row := watch.node("db2")) is not None and row.error is not None)
             row = watch.node("db2")
             assert row is not None and "1 connections are free there: not connected" in (row.error or "")
-            wait_until(lambda: query(small, f"select count(*) from ({OURS}) x") == "0")
+            wait_until(lambda: query(small, f"select count(*) from ({OWN_SESSIONS}) x") == "0")
     finally:
         for session in sessions:
             session.close()

@@ -57,7 +57,7 @@ MAY_BE_UNKNOWN = {
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownFrame:
     """A busy server, the process ids of what makes it busy, and what `show --json` printed of it."""
 
     cluster: Cluster
@@ -70,23 +70,25 @@ class Shown:
 
 
 @pytest.fixture(scope="module", params=MAJORS, ids=[f"pg{major}" for major in MAJORS])
-def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShownFrame]:
     settings = {"archive_mode": "on", "archive_command": "true"}
     with (
         Cluster(binaries_of(request.param), settings=settings, durable=False) as cluster,
-        busy(cluster) as pids,
+        busy_activity(cluster) as pids,
         agent(
-            cluster.dsn(), place := tmp_path_factory.mktemp("agent"), extra={"DBA_CONSOLE_CONFIG": shop(cluster, place)}
+            cluster.dsn(),
+            place := tmp_path_factory.mktemp("agent"),
+            extra={"DBA_CONSOLE_CONFIG": write_cluster_config(cluster, place)},
         ) as running,
     ):
         running.watch().until(
             lambda frame: frame.locks.trees and frame.progress.operations and frame.cluster.primary,
             what="a busy server",
         )
-        yield Shown(cluster, pids, show_json(cluster))
+        yield ShownFrame(cluster, pids, show_json(cluster))
 
 
-def test_every_field_of_the_contract_is_present_and_known(shown: Shown) -> None:
+def test_every_field_of_the_contract_is_present_and_known(shown: ShownFrame) -> None:
     cluster, target, panels = shown.cluster, shown.frame["target"], shown.panels
     assert (target["role"], target["timeline"], target["local"]) == ("primary", 1, True)
     assert target["server_version"] // 10000 == cluster.major
@@ -95,10 +97,10 @@ def test_every_field_of_the_contract_is_present_and_known(shown: Shown) -> None:
     assert unknown(panels) == []
     assert absent(panels) == []
     assert [name for name, value in shown.frame["self"].items() if value is None] == ["recording_note"]
-    assert complaints(cluster) == []
+    assert unexpected_log_lines(cluster) == []
 
 
-def test_rows_are_the_same_on_every_version(shown: Shown) -> None:
+def test_rows_are_the_same_on_every_version(shown: ShownFrame) -> None:
     pids, panels = shown.pids, shown.panels
     [tree] = panels["locks"]["trees"]
     assert (tree["pid"], tree["state"]) == (pids["holder"], "idle in transaction")
@@ -117,15 +119,15 @@ def test_rows_are_the_same_on_every_version(shown: Shown) -> None:
     assert [("wal" in mount["holds"], mount["used_bytes"] > 0) for mount in data] == [(True, True)]
 
 
-def shop(cluster: Cluster, place: Path) -> str:
+def write_cluster_config(cluster: Cluster, directory: Path) -> str:
     """A configuration that has the server as the one node of a cluster."""
-    file = place / "shop.toml"
+    file = directory / "shop.toml"
     file.write_text(f'[clusters.shop.nodes.db1]\ndsn = "{cluster.dsn()}"\n')
     return str(file)
 
 
 @contextmanager
-def busy(cluster: Cluster) -> Iterator[dict[str, int]]:
+def busy_activity(cluster: Cluster) -> Iterator[dict[str, int]]:
     """A server with a bit of everything: a lock wait, a copy, a slot, an archived file. Gives the processes' ids."""
     cluster.psql("create table public.accounts (id int)")
     cluster.psql("select pg_create_physical_replication_slot('kept', true)")
@@ -195,7 +197,7 @@ def absent(panels: dict[str, Any]) -> list[str]:
     ]
 
 
-def complaints(cluster: Cluster) -> list[str]:
+def unexpected_log_lines(cluster: Cluster) -> list[str]:
     """Lines of the server's log that a monitor should not cause; the test's own sessions end by being cancelled."""
     lines = [line for line in cluster.log_text().splitlines() if "due to user request" not in line]
     return [line for line in lines if any(word in line for word in ("ERROR", "FATAL", "WARNING"))]

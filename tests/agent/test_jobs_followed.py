@@ -1,4 +1,4 @@
-"""Dumps and restores that anybody started are followed object by object; each is held up where the test looks at it."""
+"""Dumps and restores of any user are followed object by object; each is held where the test reads its state."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from dba_console.jobs.history.past_runs import typical_runs
 from dba_console.keeper.command_status import wait
 from dba_console.watch.frames.model import Frame, Progress
 from dba_console.watch.samples.jobs import JobNow, ObjectNow
-from tests.agent.job_observer import KEY, eyes, prepare
+from tests.agent.job_observer import KEY, job_observer, prepare
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
-from tests.host.held_jobs import LIMIT_S, PASSWORD, Ground, environment, quoted
-from tests.keeper.keepers import Keep
+from tests.host.held_jobs import LIMIT_S, PASSWORD, JobServer, environment, shell_quoted
+from tests.keeper.keepers import CommandStarter
 
 pytestmark = pytest.mark.root
-"""Whose a connection is can be seen by root, or by who runs both the server and the program."""
+"""The owner of a connection is visible to root, or to the user of both the server and the program."""
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobServer]:
     """A server with databases to be dumped and archives to be restored."""
     directory: Path = tmp_path_factory.mktemp("followed")
     with Cluster(binaries_of(None), settings={"listen_addresses": "127.0.0.1"}, durable=False) as cluster:
-        made = Ground(cluster, directory)
+        made = JobServer(cluster, directory)
         prepare(made)
         yield made
 
@@ -60,20 +60,20 @@ def phase(job: JobNow, name: str) -> tuple[str, int | None, int, int]:
     return found.state, found.items, found.items_done, found.items_running
 
 
-def fresh(ground: Ground) -> str:
+def new_database(job_server: JobServer) -> str:
     """An empty database."""
-    name = ground.target() + "_empty"
-    ground.cluster.psql(f"create database {name}")
+    name = job_server.new_target_database() + "_empty"
+    job_server.cluster.psql(f"create database {name}")
     return name
 
 
 @pytest.mark.parametrize("first", ["the dump", "the agent"])
-def test_a_parallel_dump_is_followed_by_its_files_and_sessions(ground: Ground, first: str) -> None:
-    command = ground.dump("-Fd", "-j2", "-Z6", "-f", first)
-    with eyes(ground.cluster) as watched:
+def test_a_parallel_dump_is_followed_by_its_files_and_sessions(job_server: JobServer, first: str) -> None:
+    command = job_server.dump_command("-Fd", "-j2", "-Z6", "-f", first)
+    with job_observer(job_server.cluster) as watched:
         if first == "the agent":
             watched.tick()
-        with ground.held(command, 2) as held:
+        with job_server.held_job(command, 2) as held:
             job = watched.until(lambda job: job.pct is not None and job.need_bytes is not None, "its objects")
             assert (job.kind, job.format, job.jobs, job.database) == ("pg_dump", "directory", 2, "full_one")
             assert job.pid == held.process.pid and set(job.backends) == held.backends()
@@ -82,7 +82,7 @@ def test_a_parallel_dump_is_followed_by_its_files_and_sessions(ground: Ground, f
             assert job.grade == "estimated" and 0 < (job.pct or 0) < 100
             one = objects(job, "running")["hold.one"]
             assert one.pid in held.held_backends() and one.unit == "rows" and (one.done or 0) < (one.total or 0)
-            assert job.writes == str(ground.directory / first) and (job.written_bytes or 0) > 0
+            assert job.writes == str(job_server.directory / first) and (job.written_bytes or 0) > 0
             assert job.fits is True and job.mount is not None
             assert any(source.startswith("toc.dat") for source in job.sources)
             (row,) = [row for row in watched.rows if row.kind == "pg_dump"]
@@ -94,22 +94,26 @@ def test_a_parallel_dump_is_followed_by_its_files_and_sessions(ground: Ground, f
 
 
 @pytest.mark.parametrize("how", ["custom", "plain into gzip"])
-def test_a_serial_dump_is_followed_table_by_table(ground: Ground, how: str) -> None:
+def test_a_serial_dump_is_followed_table_by_table(job_server: JobServer, how: str) -> None:
     custom = how == "custom"
-    command = ground.dump("-Fc", "-f", "serial.dump") if custom else f"{quoted(*ground.dump())} | gzip > serial.sql.gz"
-    with eyes(ground.cluster) as watched, ground.held(command, 1):
+    command = (
+        job_server.dump_command("-Fc", "-f", "serial.dump")
+        if custom
+        else f"{shell_quoted(*job_server.dump_command())} | gzip > serial.sql.gz"
+    )
+    with job_observer(job_server.cluster) as watched, job_server.held_job(command, 1):
         job = watched.until(lambda job: job.pct is not None and job.need_bytes is not None, "its table")
         assert (set(objects(job, "running")), set(objects(job, "waiting"))) == ({"hold.one"}, {"hold.two"})
         assert phase(job, "data") == ("running", 2, 0, 1)
-        assert job.writes == str(ground.directory / ("serial.dump" if custom else "serial.sql.gz"))
+        assert job.writes == str(job_server.directory / ("serial.dump" if custom else "serial.sql.gz"))
         assert job.format == ("custom" if custom else "plain") and job.fits is True
 
 
-def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(ground: Ground) -> None:
-    target = fresh(ground)
-    command = [ground.path("pg_restore"), "-j2", "-v", "-d", ground.dsn(target), "shop.d"]
-    with eyes(ground.cluster) as watched:
-        with ground.held(command, 1, target) as held:
+def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(job_server: JobServer) -> None:
+    target = new_database(job_server)
+    command = [job_server.program_path("pg_restore"), "-j2", "-v", "-d", job_server.dsn(target), "shop.d"]
+    with job_observer(job_server.cluster) as watched:
+        with job_server.held_job(command, 1, target) as held:
             job = watched.until(
                 lambda job: "shop.lines_held" in objects(job, "running") and phase(job, "data")[0] == "done",
                 "its index",
@@ -117,7 +121,7 @@ def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(ground: Gro
             index = objects(job, "running")["shop.lines_held"]
             assert (index.what, index.phase, index.pid) == ("INDEX", "indexes", *held.held_backends())
             assert phase(job, "data")[0] == "done" and phase(job, "indexes")[3] == 1
-            assert job.reads == str(ground.directory / "shop.d") and job.read_bytes == job.read_size_bytes
+            assert job.reads == str(job_server.directory / "shop.d") and job.read_bytes == job.read_size_bytes
             assert job.errors == 0 and any(one.startswith("stderr in ") for one in job.sources)
             assert any("shop.lines" in one for one in job.critical)
         event = watched.ended("pg_restore")
@@ -125,15 +129,17 @@ def test_a_parallel_restore_is_followed_from_its_data_to_its_indexes(ground: Gro
     assert {"data", "indexes", "constraints"} <= set(event.details["phases"])
 
 
-def test_a_run_shows_the_observed_restore_and_at_the_end_what_its_messages_say(ground: Ground, tmp_path: Path) -> None:
-    target, run = ground.target(), "20261122T091500Z-restore-1a2b"
+def test_a_run_shows_the_observed_restore_and_at_the_end_what_its_messages_say(
+    job_server: JobServer, tmp_path: Path
+) -> None:
+    target, run = job_server.new_target_database(), "20261122T091500Z-restore-1a2b"
     directory = tmp_path / "runs" / run / "steps" / "take.1"
     directory.mkdir(parents=True)
-    restore = [ground.path("pg_restore"), "-v", "-j2", "-d", ground.dsn(target), "d"]
-    with eyes(ground.cluster) as watched, session(ground.cluster, dbname=target) as holder:
+    restore = [job_server.program_path("pg_restore"), "-v", "-j2", "-d", job_server.dsn(target), "d"]
+    with job_observer(job_server.cluster) as watched, session(job_server.cluster, dbname=target) as holder:
         holder.execute("select pg_advisory_lock(771)")
-        script = f"cd {quoted(str(ground.directory))} && exec {quoted(*restore)}"
-        Keep(tmp_path).at(directory, script, env=environment())
+        script = f"cd {shell_quoted(str(job_server.directory))} && exec {shell_quoted(*restore)}"
+        CommandStarter(tmp_path).run_in(directory, script, env=environment())
         watched.until(lambda job: job.run == run and len(objects(job, "running")) == 2, "both tables")
 
         def told(of: str) -> str:
@@ -146,17 +152,19 @@ def test_a_run_shows_the_observed_restore_and_at_the_end_what_its_messages_say(g
         ended = wait(directory, LIMIT_S).exit
         assert watched.ended("pg_restore").details["ok"] is True
     assert ended is not None
-    messages = DumpMessages(directory, "pg_restore", str(ground.directory / "d"), 2, SYSTEM)
+    messages = DumpMessages(directory, "pg_restore", str(job_server.directory / "d"), 2, SYSTEM)
     outcome = messages.outcome(outcome_of(ended, (0,)), ended.ended_us)
     messages.close()
     assert outcome.state == "ok" and outcome.values["errors"] == 0 and outcome.values["data_s"] > 0
     assert outcome.table is not None and ("phase", "data", "2") in {(*row[:2], row[4]) for row in outcome.table.rows}
 
 
-def test_a_restore_found_midway_is_reported_by_what_it_has_created(ground: Ground) -> None:
-    target = fresh(ground)
-    command = quoted(ground.path("pg_restore"), "-d", ground.dsn(target), "shop.c") + " 2>/dev/null"
-    with ground.held(command, 1, target), eyes(ground.cluster) as watched:
+def test_a_restore_found_midway_is_reported_by_what_it_has_created(job_server: JobServer) -> None:
+    target = new_database(job_server)
+    command = (
+        shell_quoted(job_server.program_path("pg_restore"), "-d", job_server.dsn(target), "shop.c") + " 2>/dev/null"
+    )
+    with job_server.held_job(command, 1, target), job_observer(job_server.cluster) as watched:
         job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
         assert phase(job, "schema")[0] == "done" and phase(job, "data") == ("done", 2, 2, 0)
         assert phase(job, "constraints")[0] == "waiting"
@@ -164,13 +172,18 @@ def test_a_restore_found_midway_is_reported_by_what_it_has_created(ground: Groun
         assert "its messages are discarded (/dev/null)" in job.unknown
 
 
-def test_a_script_is_followed_by_its_input_file(ground: Ground) -> None:
-    target = ground.target()
-    command = f"zcat p.sql.gz | {quoted(ground.path('psql'), '-q', '-d', ground.dsn(target))}"
-    with eyes(ground.cluster) as watched, ground.held(command, 1, target):
+def test_a_script_is_followed_by_its_input_file(job_server: JobServer) -> None:
+    target = job_server.new_target_database()
+    command = f"zcat p.sql.gz | {shell_quoted(job_server.program_path('psql'), '-q', '-d', job_server.dsn(target))}"
+    with job_observer(job_server.cluster) as watched, job_server.held_job(command, 1, target):
         job = watched.until(lambda job: job.kind == "psql" and objects(job, "running"), "its table")
-        assert job.reads == str(ground.directory / "p.sql.gz")
-        assert 0 < (job.read_bytes or 0) <= (job.read_size_bytes or 0) == (ground.directory / "p.sql.gz").stat().st_size
+        assert job.reads == str(job_server.directory / "p.sql.gz")
+        assert (
+            0
+            < (job.read_bytes or 0)
+            <= (job.read_size_bytes or 0)
+            == (job_server.directory / "p.sql.gz").stat().st_size
+        )
         assert set(objects(job, "running")) == {"hold.one"}
         assert (job.pct, job.grade, job.eta_s) == (None, "unknown", None)
         (row,) = [row for row in watched.rows if row.kind == "psql"]
@@ -180,21 +193,21 @@ def test_a_script_is_followed_by_its_input_file(ground: Ground) -> None:
         assert any("a script does not show" in why for why in job.unknown)
 
 
-def test_an_archive_piped_into_a_restore_has_the_progress_of_its_file(ground: Ground) -> None:
-    target = ground.target()
-    command = f"cat c | {quoted(ground.path('pg_restore'), '-d', ground.dsn(target))}"
-    with eyes(ground.cluster) as watched, ground.held(command, 1, target):
+def test_an_archive_piped_into_a_restore_has_the_progress_of_its_file(job_server: JobServer) -> None:
+    target = job_server.new_target_database()
+    command = f"cat c | {shell_quoted(job_server.program_path('pg_restore'), '-d', job_server.dsn(target))}"
+    with job_observer(job_server.cluster) as watched, job_server.held_job(command, 1, target):
         watched.until(lambda job: job.kind == "pg_restore" and job.read_bytes, "its file")
         (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
         assert (row.scope, row.grade) == ("file", "measured") and 0 < (row.pct or 0) <= 100
 
 
-def test_a_materialized_view_makes_no_other_part_of_a_restore_unknown(ground: Ground) -> None:
-    source, target = ground.target(), fresh(ground)
-    ground.cluster.psql(VIEWED, dbname=source)
-    ground.ran("pg_dump", "-Fd", "-n", "hold", "-f", "viewed", ground.dsn(source))
-    command = [ground.path("pg_restore"), "-j2", "-v", "-d", ground.dsn(target), "viewed"]
-    with eyes(ground.cluster) as watched, ground.held(command, 1, target):
+def test_a_materialized_view_makes_no_other_part_of_a_restore_unknown(job_server: JobServer) -> None:
+    source, target = job_server.new_target_database(), new_database(job_server)
+    job_server.cluster.psql(VIEWED, dbname=source)
+    job_server.run_program("pg_dump", "-Fd", "-n", "hold", "-f", "viewed", job_server.dsn(source))
+    command = [job_server.program_path("pg_restore"), "-j2", "-v", "-d", job_server.dsn(target), "viewed"]
+    with job_observer(job_server.cluster) as watched, job_server.held_job(command, 1, target):
         watched.until(lambda job: 20 < (job.phases[1].pct or 0 if len(job.phases) > 1 else 0) < 80, "its data")
         (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
         (data,) = [one for one in row.phases if one.name == "data"]
@@ -204,17 +217,17 @@ def test_a_materialized_view_makes_no_other_part_of_a_restore_unknown(ground: Gr
         assert row.unknown and not any("the sizes" in why for why in row.unknown), row.unknown
 
 
-def test_two_dumps_of_one_database_at_once_are_two_jobs(ground: Ground) -> None:
-    both = " & ".join(quoted(*ground.dump("-Fc", "-f", name)) for name in ("left.dump", "right.dump"))
-    with eyes(ground.cluster) as watched:
-        with ground.held(f"{both} & wait", 2):
+def test_two_dumps_of_one_database_at_once_are_two_jobs(job_server: JobServer) -> None:
+    both = " & ".join(shell_quoted(*job_server.dump_command("-Fc", "-f", name)) for name in ("left.dump", "right.dump"))
+    with job_observer(job_server.cluster) as watched:
+        with job_server.held_job(f"{both} & wait", 2):
             watched.until(
                 lambda _: len(watched.jobs) == 2 and all(job.pid for job in watched.jobs)
                 and watched.past is not None and len(watched.past.running) == 2,
                 "two jobs",
             )  # fmt: skip
             assert {job.writes for job in watched.jobs} == {
-                str(ground.directory / name) for name in ("left.dump", "right.dump")
+                str(job_server.directory / name) for name in ("left.dump", "right.dump")
             }
             assert [len(job.backends) for job in watched.jobs] == [1, 1]
             assert sorted(row.process or 0 for row in watched.rows) == sorted(job.pid or 0 for job in watched.jobs)
@@ -223,47 +236,49 @@ def test_two_dumps_of_one_database_at_once_are_two_jobs(ground: Ground) -> None:
     assert len(ends) == 2
 
 
-def kept_file() -> Path:
+def history_file() -> Path:
     """The history of the server."""
     path = history_path(KEY)
     assert path is not None
     return path
 
 
-def test_no_progress_goes_back_over_a_restart_of_the_agent(ground: Ground) -> None:
-    with ground.held(ground.dump("-Fc", "-f", "again.dump"), 1):
-        with eyes(ground.cluster) as watched:
+def test_no_progress_goes_back_over_a_restart_of_the_agent(job_server: JobServer) -> None:
+    with job_server.held_job(job_server.dump_command("-Fc", "-f", "again.dump"), 1):
+        with job_observer(job_server.cluster) as watched:
             watched.until(lambda job: job.pct is not None, "its share")
-            said = [job.pct for look in watched.looks for job in look.jobs if job.pct is not None]
-        kept = load_or_set_aside(kept_file())
-        assert said == sorted(said) and kept is not None and [one.pct for one in kept.shares] == said[-1:]
-        kept.shares = [structs.replace(one, pct=90.0) for one in kept.shares]
-        save_history(kept_file(), kept)
-        with eyes(ground.cluster) as watched:
+            message = [job.pct for look in watched.observations for job in look.jobs if job.pct is not None]
+        saved = load_or_set_aside(history_file())
+        assert message == sorted(message) and saved is not None and [one.pct for one in saved.shares] == message[-1:]
+        saved.shares = [structs.replace(one, pct=90.0) for one in saved.shares]
+        save_history(history_file(), saved)
+        with job_observer(job_server.cluster) as watched:
             job = watched.until(lambda job: (job.pct or 0) >= 90, "its share as it was said to be")
             assert job.pct == 90.0
 
 
-def test_the_details_of_a_run_are_remembered(ground: Ground) -> None:
-    with eyes(ground.cluster) as watched:
-        with ground.held(ground.dump("-Fd", "-v", "-f", "kept"), 1) as held:
+def test_the_details_of_a_run_are_remembered(job_server: JobServer) -> None:
+    with job_observer(job_server.cluster) as watched:
+        with job_server.held_job(job_server.dump_command("-Fd", "-v", "-f", "kept"), 1) as held:
             watched.until(lambda job: job.pct is not None, "its share")
-            held.let_go()
+            held.release()
             watched.ended("pg_dump")
         watched.until_idle()
-    kept = load_or_set_aside(kept_file())
-    assert kept is not None
-    ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_dump"]
+    saved = load_or_set_aside(history_file())
+    assert saved is not None
+    ((run,),) = [job.runs for job in saved.jobs if job.kind == "pg_dump"]
     assert (run.format, run.errors, run.version) == ("directory", 0, run.version)
     assert run.size_bytes and run.bytes and run.rate_per_s and [one.name for one in run.phases][-1] == "data"
-    assert kept.shares == []
+    assert saved.shares == []
 
 
-def test_a_killed_restore_is_gone_and_not_reported_as_successful(ground: Ground) -> None:
-    target = fresh(ground)
-    command = quoted(ground.path("pg_restore"), "-j2", "-d", ground.dsn(target), "shop.d") + "; true"
-    with eyes(ground.cluster) as watched:
-        with ground.held(command, 1, target):
+def test_a_killed_restore_is_gone_and_not_reported_as_successful(job_server: JobServer) -> None:
+    target = new_database(job_server)
+    command = (
+        shell_quoted(job_server.program_path("pg_restore"), "-j2", "-d", job_server.dsn(target), "shop.d") + "; true"
+    )
+    with job_observer(job_server.cluster) as watched:
+        with job_server.held_job(command, 1, target):
             job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "its index")
             assert job.pid is not None
             os.kill(job.pid, signal.SIGKILL)
@@ -272,15 +287,17 @@ def test_a_killed_restore_is_gone_and_not_reported_as_successful(ground: Ground)
     assert event.details["ok"] is None and "exit" not in event.details
 
 
-def restored(ground: Ground, target: str, archive: str) -> str:
-    """A restore whose messages nobody can read, for a shell."""
-    return quoted(ground.path("pg_restore"), "-d", ground.dsn(target), archive) + " 2>/dev/null"
+def restore_without_messages(job_server: JobServer, target: str, archive: str) -> str:
+    """A shell command of a restore whose messages cannot be read."""
+    return shell_quoted(job_server.program_path("pg_restore"), "-d", job_server.dsn(target), archive) + " 2>/dev/null"
 
 
-def test_a_restore_ended_in_its_first_half_is_not_comparable_and_a_later_one_is(ground: Ground, tmp_path: Path) -> None:
-    target = ground.target()
-    with eyes(ground.cluster) as watched:
-        with ground.held(f"{restored(ground, target, 'd')}; true", 1, target):
+def test_a_restore_ended_in_its_first_half_is_not_comparable_and_a_later_one_is(
+    job_server: JobServer, tmp_path: Path
+) -> None:
+    target = job_server.new_target_database()
+    with job_observer(job_server.cluster) as watched:
+        with job_server.held_job(f"{restore_without_messages(job_server, target, 'd')}; true", 1, target):
             job = watched.until(
                 lambda job: "hold.one" in objects(job, "running") and (job.elapsed_s or 0) > 5, "its table"
             )
@@ -288,44 +305,49 @@ def test_a_restore_ended_in_its_first_half_is_not_comparable_and_a_later_one_is(
             os.kill(job.pid, signal.SIGKILL)
         watched.ended("pg_restore")
         watched.until_idle()
-        ground.cluster.psql(f"drop database {target} with (force)")
-        ground.cluster.psql(f"create database {target}")
-        with ground.held(restored(ground, target, "shop.d"), 1, target):
+        job_server.cluster.psql(f"drop database {target} with (force)")
+        job_server.cluster.psql(f"create database {target}")
+        with job_server.held_job(restore_without_messages(job_server, target, "shop.d"), 1, target):
             job = watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "the next one")
             assert job.eta_grade != "history", "what was killed is no measure"
         watched.until_idle()
-    kept = load_or_set_aside(kept_file())
-    assert kept is not None
-    ((cut, whole),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
+    saved = load_or_set_aside(history_file())
+    assert saved is not None
+    ((cut, whole),) = [job.runs for job in saved.jobs if job.kind == "pg_restore"]
     assert cut.whole is None and 0 < (cut.reached or 0) < 0.5
     assert typical_runs([cut, whole]) == [whole]
 
 
-def test_restores_of_one_database_are_compared_whatever_their_target(ground: Ground) -> None:
-    with eyes(ground.cluster) as watched:
-        with ground.held(restored(ground, target := fresh(ground), "shop.d"), 1, target):
+def test_restores_of_one_database_are_compared_whatever_their_target(job_server: JobServer) -> None:
+    with job_observer(job_server.cluster) as watched:
+        with job_server.held_job(
+            restore_without_messages(job_server, target := new_database(job_server), "shop.d"), 1, target
+        ):
             watched.until(lambda job: "shop.lines_held" in objects(job, "running"), "a restore")
         watched.until_idle()
-    kept = load_or_set_aside(kept_file())
-    assert kept is not None
-    ((run,),) = [job.runs for job in kept.jobs if job.kind == "pg_restore"]
+    saved = load_or_set_aside(history_file())
+    assert saved is not None
+    ((run,),) = [job.runs for job in saved.jobs if job.kind == "pg_restore"]
     assert run.source == "shop"
     night = structs.replace(run, seconds=100.0, whole=True)
     nights = [structs.replace(night, started_us=run.started_us - days * 86_400_000_000) for days in (3, 2, 1)]
-    kept.jobs = [KeptJob("pg_restore", f"test_{night.started_us}", "postgres", 0, [night]) for night in nights]
-    save_history(kept_file(), kept)
-    with eyes(ground.cluster) as watched:
-        target = fresh(ground)
-        with ground.held(restored(ground, target, "shop.d"), 1, target):
+    saved.jobs = [KeptJob("pg_restore", f"test_{night.started_us}", "postgres", 0, [night]) for night in nights]
+    save_history(history_file(), saved)
+    with job_observer(job_server.cluster) as watched:
+        target = new_database(job_server)
+        with job_server.held_job(restore_without_messages(job_server, target, "shop.d"), 1, target):
             job = watched.until(lambda job: job.usual_s is not None, "its usual time")
             (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
     assert (job.source, job.usual_s, job.usual_runs) == ("shop", 100.0, 3)
     assert (row.source, row.usual_s, row.usual_runs) == ("shop", 100.0, 3)
 
 
-def test_what_is_shown_of_a_job_contains_no_password(ground: Ground) -> None:
-    with eyes(ground.cluster) as watched, ground.held(ground.dump("-Fc", "-f", "secret.dump", dsn=ground.tcp()), 1):
+def test_what_is_shown_of_a_job_contains_no_password(job_server: JobServer) -> None:
+    with (
+        job_observer(job_server.cluster) as watched,
+        job_server.held_job(job_server.dump_command("-Fc", "-f", "secret.dump", dsn=job_server.tcp_dsn()), 1),
+    ):
         job = watched.until(lambda job: job.pct is not None, "its share")
         assert job.command is not None and "password=********" in job.command
-        told = msgspec.json.encode(watched.looks).decode()
-    assert PASSWORD not in told and PASSWORD.split("/")[0] not in told
+        reported = msgspec.json.encode(watched.observations).decode()
+    assert PASSWORD not in reported and PASSWORD.split("/")[0] not in reported

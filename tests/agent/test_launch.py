@@ -1,4 +1,4 @@
-"""An agent is started by whoever comes first, and found by everybody else, at whatever moment they come."""
+"""The first console starts an agent, and every other one finds it, at any moment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.background import wait_until
 
 
 @pytest.fixture(autouse=True)
-def own_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)
     yield

@@ -1,4 +1,4 @@
-"""A server whose processes are not ours to see: SQL panels live, and none of this host's numbers beside them."""
+"""A server whose processes are not visible: SQL panels are live, without numbers of this host."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ from dba_console.runbooks.compile import check_text, compile_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.samples.sample import encode_sample
-from tests.unit.runbooks.scripted_walk import run as walk_through
-from tests.unit.runbooks.test_walk_documents import Server
+from tests.unit.runbooks.scripted_agent import run as walk_through
+from tests.unit.runbooks.test_walk_documents import ObligingAgent
 
 ROOT = Path(dba_console.__file__).parent
 DOCUMENTS = tuple(sorted((ROOT.parent / "runbooks").glob("*.md")))
@@ -64,7 +64,7 @@ TOKENS = (
     b"1+", b"(", b"-", b"9" * 400, b"1e999", b"\\", b"\r", b"--", b"/*", b"'", b'"', b"=", b"\n", b"repeat",
     b"until = ", b"when=", b"a" * 3000, b"|", b"*" * 50,
 )  # fmt: skip
-ODD: tuple[Any, ...] = (
+ODD_VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1 << 70, -(1 << 63), 1e308, "", "x" * 5000, "\x1b[2J\u202e", [], {}, [[[[]]]], {"a": {"b": []}},
     ["x"] * 300,
 )  # fmt: skip
@@ -84,11 +84,11 @@ class Hang(BaseException):
     """A case took longer than its limit. Not an Exception, so that nothing takes it for one of its own."""
 
 
-Try = Callable[[], object]
+Attempt = Callable[[], object]
 
 
-def apart(kind: str, count: int, seed: int, limit_s: float, *, agent: str = "") -> Outcome:
-    """Try so many cases in a process of its own. `agent`: the socket that frames are sent to."""
+def fuzz_in_process(kind: str, count: int, seed: int, limit_s: float, *, agent: str = "") -> Outcome:
+    """Try `count` cases in a separate process. `agent`: the socket that frames are sent to."""
     asked = json.dumps([kind, count, seed, limit_s, agent])
     command = [sys.executable, "-m", "tests.attacks.fuzzing", asked]
     done = subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=False)
@@ -163,7 +163,7 @@ def mutated(data: bytes, drawn: random.Random) -> bytes:
 
 
 def odd(value: Any, drawn: random.Random) -> Any:
-    """Plain JSON with one value in it that nobody expects there."""
+    """Plain JSON with one unexpected value."""
     if isinstance(value, dict) and value and drawn.random() < 0.85:
         name = drawn.choice(sorted(value))
         if drawn.random() < 0.15:
@@ -172,13 +172,13 @@ def odd(value: Any, drawn: random.Random) -> Any:
     if isinstance(value, list) and value and drawn.random() < 0.85:
         at = drawn.randrange(len(value))
         return [*value[:at], odd(value[at], drawn), *value[at + 1 :]]
-    return drawn.choice(ODD)
+    return drawn.choice(ODD_VALUES)
 
 
 # frames
 
 
-def _frames(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
+def _frames(drawn: random.Random, directory: Path, agent: str) -> Iterator[Attempt]:
     document = '# A\n\n```toml {runbook}\nid = "a"\n```\n\nx\n\n## B\n\n```expr {check}\n1 > 2\n```\n'
     words: list[protocol.Message] = [
         protocol.Mark(text="here"), protocol.Note(text="a note", occurred_us=1),
@@ -210,7 +210,7 @@ def _frames(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
 # documents
 
 
-def _documents(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
+def _documents(drawn: random.Random, directory: Path, agent: str) -> Iterator[Attempt]:
     texts = [path.read_bytes() for path in DOCUMENTS]
 
     def attempt(text: str) -> None:
@@ -224,8 +224,8 @@ def _documents(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
 # sessions
 
 
-def _sessions(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
-    directory = place / SESSION
+def _sessions(drawn: random.Random, base: Path, agent: str) -> Iterator[Attempt]:
+    directory = base / SESSION
     directory.mkdir()
     shutil.copy(RECORDED / "session.log", directory)
     whole, samples = (RECORDED / "session.db").read_bytes(), (RECORDED / "session.samples").read_bytes()
@@ -292,8 +292,8 @@ def _change_samples(directory: Path, drawn: random.Random) -> None:
 # journals
 
 
-def _journals(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
-    session = place / SESSION
+def _journals(drawn: random.Random, base: Path, agent: str) -> Iterator[Attempt]:
+    session = base / SESSION
     session.mkdir()
     shutil.copy(RECORDED / "session.db", session)
     text = (ROOT.parent / "runbooks" / "lock-queue.md").read_text()
@@ -301,7 +301,7 @@ def _journals(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
     directory = run_directory(session, RUN)
     about = RunAbout(run=RUN, runbook=plan.id, title=plan.title, target="appdb", target_key="key1")
     journal = RunJournal.create(directory, about, text=text, plan=plan)
-    _, _, world = walk_through(plan, Server())
+    _, _, world = walk_through(plan, ObligingAgent())
     for record in world.records[:-1]:
         journal.append(record)
     journal.close()
@@ -312,7 +312,7 @@ def _journals(drawn: random.Random, place: Path, agent: str) -> Iterator[Try]:
             for json_wanted in (False, True):
                 told(read_run(directory), json=json_wanted)
             runs_row(run_row(directory))
-        list(find_interrupted_runs(place, "key1"))
+        list(find_interrupted_runs(base, "key1"))
 
     def attempt(change: int) -> None:
         (directory / "plan.json").write_bytes(papers)
@@ -346,7 +346,7 @@ def _chained(told: list[Any]) -> bytes:
     return made
 
 
-_KINDS: dict[str, Callable[[random.Random, Path, str], Iterator[Try]]] = {
+_KINDS: dict[str, Callable[[random.Random, Path, str], Iterator[Attempt]]] = {
     "frames": _frames, "documents": _documents, "sessions": _sessions, "journals": _journals,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A database whose owner has everything of `pg_catalog` once more, found before it, and logs each call of it."""
+"""A database whose owner has a copy of all of `pg_catalog` earlier in search_path, and logs each call of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VICTIM = "dba"
 SQL = Path(__file__).with_name("hostile.sql").read_bytes()
 
 
-def besiege(cluster: Cluster, dbname: str = "postgres") -> str:
+def make_hostile(cluster: Cluster, dbname: str = "postgres") -> str:
     """Make the database hostile to everybody but the roles that exist; the connection string of its victim.
 
     The roles that exist are those of a test's own sessions and of its load: they find what they always did.

@@ -54,7 +54,7 @@ INI = "[databases]\nshop = host=db1 port=5432\n"
 
 
 @pytest.fixture
-def site() -> Iterator[Path]:
+def passable_directory() -> Iterator[Path]:
     """A directory that every account may pass."""
     with tempfile.TemporaryDirectory() as made:
         Path(made).chmod(0o755)
@@ -119,22 +119,22 @@ def test_database_settings_by_its_owner_do_not_stop_a_cutover(cluster: Cluster) 
 
 
 @pytest.mark.root
-def test_with_a_link_in_place_of_a_data_directory_root_writes_nothing(site: Path) -> None:
-    (roots := site / "roots").mkdir()
+def test_with_a_link_in_place_of_a_data_directory_root_writes_nothing(passable_directory: Path) -> None:
+    (roots := passable_directory / "roots").mkdir()
     (roots / "global").mkdir()
-    (link := site / "data").symlink_to(roots)
+    (link := passable_directory / "data").symlink_to(roots)
     os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
     control = ServerControl("db1", NodeConfig(dsn=""), str(link), "/nonexistent", SYSTEM)
     for act in (control.fence, lambda: control.rewind("host=db2", dry_run=True, timeout_s=1), control.stop_command):
         with pytest.raises(Unsupported, match="belongs to root, and PostgreSQL does not run as root"):
             act()
-    assert sorted(os.listdir(site)) == ["data", "roots"] and os.listdir(roots) == ["global"]
+    assert sorted(os.listdir(passable_directory)) == ["data", "roots"] and os.listdir(roots) == ["global"]
 
 
 @pytest.mark.root
-def test_a_file_of_another_account_is_not_opened(site: Path) -> None:
+def test_a_file_of_another_account_is_not_opened(passable_directory: Path) -> None:
     """Opening a device acts on it. A lease shows whether a file was opened."""
-    path = site / "postmaster.pid"
+    path = passable_directory / "postmaster.pid"
     path.write_text("1\n")
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
@@ -148,9 +148,9 @@ def test_a_file_of_another_account_is_not_opened(site: Path) -> None:
 
 
 @pytest.mark.root
-def test_root_does_not_follow_a_link_when_it_changes_a_pooler_file(site: Path) -> None:
-    (theirs := site / "theirs").mkdir()
-    (secret := site / "secret").write_text(INI)
+def test_root_does_not_follow_a_link_when_it_changes_a_pooler_file(passable_directory: Path) -> None:
+    (theirs := passable_directory / "theirs").mkdir()
+    (secret := passable_directory / "secret").write_text(INI)
     secret.chmod(0o600)
     (theirs / "pgbouncer.ini").symlink_to(secret)
     os.chown(theirs, NOBODY, NOBODY)
@@ -167,8 +167,8 @@ def test_root_does_not_follow_a_link_when_it_changes_a_pooler_file(site: Path) -
 
 
 @pytest.mark.root
-def test_root_changes_no_file_in_a_group_writable_directory(site: Path) -> None:
-    (shared := site / "shared").mkdir()
+def test_root_changes_no_file_in_a_group_writable_directory(passable_directory: Path) -> None:
+    (shared := passable_directory / "shared").mkdir()
     os.chown(shared, 0, NOBODY)
     shared.chmod(0o775)
     (shared / "pgbouncer.ini").write_text(INI)
@@ -200,16 +200,16 @@ def _begins(path: Path, text: bytes) -> bool:
 
 
 @pytest.fixture
-def far_end(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def remote_command(passable_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Makes `ssh` a script: `$last` is the command that the host gets."""
 
     def make(script: str) -> None:
-        (program := site / "ssh").write_text(f"#!/bin/sh\nfor last; do :; done\n{script}\n")
+        (program := passable_directory / "ssh").write_text(f"#!/bin/sh\nfor last; do :; done\n{script}\n")
         program.chmod(0o755)
 
-    monkeypatch.setenv("PATH", f"{site}:{os.environ['PATH']}")
-    monkeypatch.setenv("DBA_CONSOLE_RUNTIME", str(site / "run"))
-    monkeypatch.setenv("TMPDIR", str(site))
+    monkeypatch.setenv("PATH", f"{passable_directory}:{os.environ['PATH']}")
+    monkeypatch.setenv("DBA_CONSOLE_RUNTIME", str(passable_directory / "run"))
+    monkeypatch.setenv("TMPDIR", str(passable_directory))
     return make
 
 
@@ -218,8 +218,8 @@ def far_end(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     ["", "banana", "dba-console: content\\nx", "dba-console: content\\na\\nb\\nc\\nd e\\nf\\n\\n", "root"],
     ids=["nothing", "a word", "our mark", "facts", "root"],
 )
-def test_a_host_with_an_unexpected_answer_is_a_clear_error(printed: str, far_end: Callable[[str], None]) -> None:
-    far_end(f"printf '{printed}'")
+def test_a_host_with_an_unexpected_answer_is_a_clear_error(printed: str, remote_command: Callable[[str], None]) -> None:
+    remote_command(f"printf '{printed}'")
     config = NodeConfig(dsn="host=db1", ssh="db1", data_directory="/data")
     found = read_host(NodeState(name="db1", asked_us=0, data_directory="/data"), config, None, SYSTEM)
     assert found.error and "Traceback" not in found.error, found
@@ -229,26 +229,28 @@ def test_a_host_with_an_unexpected_answer_is_a_clear_error(printed: str, far_end
             act()
 
 
-def test_facts_are_read_after_the_output_of_a_login_shell(cluster: Cluster, far_end: Callable[[str], None]) -> None:
-    far_end('printf "Welcome to db1\\n\\n5432\\n"; exec sh -c "$last"')
+def test_facts_are_read_after_the_output_of_a_login_shell(
+    cluster: Cluster, remote_command: Callable[[str], None]
+) -> None:
+    remote_command('printf "Welcome to db1\\n\\n5432\\n"; exec sh -c "$last"')
     found = read_host(read_node("db1", node_of(cluster), SYSTEM), node_of(cluster, ssh="db1"), None, SYSTEM)
     assert not found.error and found.data is not None, found
 
 
-def test_an_endless_login_greeting_does_not_fill_the_disk(far_end: Callable[[str], None]) -> None:
-    far_end("while :; do head -c 400000 /dev/zero; sleep 0.1; done")
+def test_an_endless_login_greeting_does_not_fill_the_disk(remote_command: Callable[[str], None]) -> None:
+    remote_command("while :; do head -c 400000 /dev/zero; sleep 0.1; done")
     with pytest.raises(ConnectError, match="printed too much"):
         Host("db1", SYSTEM).run(["true"])
 
 
 def test_an_api_that_answers_byte_by_byte_is_abandoned_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dba_console.clusters.patroni_members.API_S", 0.5, raising=False)
-    with listening(drip) as port:
+    with listening(send_slowly) as port:
         assert members_by_api([], f"connect_address: 127.0.0.1:{port}") == ()
     assert members_by_api([], "connect_address: 127.0.0.1:99999 connect_address: 127.0.0.1:²") == ()
 
 
-def drip(connection: socket.socket, ended: threading.Event) -> None:
+def send_slowly(connection: socket.socket, ended: threading.Event) -> None:
     while not ended.wait(0.3):
         connection.sendall(b"x")
 
@@ -313,7 +315,7 @@ def test_a_pooler_that_returns_endless_rows_is_abandoned_after_some_of_them() ->
 
 
 def test_a_server_whose_answer_never_ends_is_abandoned_at_the_deadline(cluster: Cluster) -> None:
-    def always_ready() -> Generator[Wait, Ready | int, int]:
+    def answer_always_ready() -> Generator[Wait, Ready | int, int]:
         for _ in range(10_000):
             yield Wait.W
         return 0
@@ -321,16 +323,16 @@ def test_a_server_whose_answer_never_ends_is_abandoned_at_the_deadline(cluster: 
     with closing(connect(cluster.dsn(), application="test", database=None, timeout_s=3, clock=SYSTEM)) as connection:
         connection.deadline_us = SYSTEM.mono_us()
         with pytest.raises(DeadlineExceeded):
-            connection.wait(always_ready())
+            connection.wait(answer_always_ready())
 
 
 def test_a_node_with_an_invalid_answer_is_shown_as_an_error(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def lie(*_: object, **__: object) -> NodeState:
+    def answer_falsely(*_: object, **__: object) -> NodeState:
         raise ValueError("not enough values to unpack password=hushhush")
 
-    monkeypatch.setattr("dba_console.clusters.survey.read_node", lie)
+    monkeypatch.setattr("dba_console.clusters.survey.read_node", answer_falsely)
     found = survey("shop", ClusterConfig(nodes={"db1": NodeConfig(dsn="")}), SYSTEM)
     assert "its answer cannot be read: ValueError" in found.nodes[0].error
     assert "hushhush" not in found.nodes[0].error + "".join(capfd.readouterr())

@@ -1,4 +1,4 @@
-"""Documents made to hang, to exhaust or to end whoever reads them."""
+"""Documents made to hang, exhaust or end their reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.runbooks.compile import check_text
 from dba_console.runbooks.values import LONGEST_SIMPLE, LONGEST_VALUE, backtracking_risk, matches_pattern
 from tests.cli.console import Console, own_console
-from tests.unit.runbooks.short_runbooks import book, fence
+from tests.unit.runbooks.short_runbooks import fence, runbook_text
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1")
 
@@ -28,12 +28,12 @@ EXPRESSIONS = {
 
 @pytest.mark.parametrize("head", DEEP.values(), ids=DEEP.keys())
 def test_a_deeply_nested_front_matter_is_a_problem_of_the_document(head: str) -> None:
-    assert check_text(book(CHECK, head=head + "\n"), "book.md").problems
+    assert check_text(runbook_text(CHECK, head=head + "\n"), "book.md").problems
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
 def test_a_deeply_nested_expression_is_a_problem_of_the_document(text: str) -> None:
-    assert check_text(book(fence("expr {check}", text)), "book.md").problems
+    assert check_text(runbook_text(fence("expr {check}", text)), "book.md").problems
 
 
 def test_a_bad_document_does_not_keep_the_others_from_being_listed(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_bad_document_does_not_keep_the_others_from_being_listed(tmp_path: Pat
     console.write_config(f'[runbooks]\npath = ["{tmp_path}/books"]\n')
     (tmp_path / "books").mkdir()
     for number, head in enumerate(DEEP.values()):
-        (tmp_path / "books" / f"deep-{number}.md").write_text(book(CHECK, head=head + "\n"))
+        (tmp_path / "books" / f"deep-{number}.md").write_text(runbook_text(CHECK, head=head + "\n"))
     done = console.run("runbook", "list")
     assert "lock-queue" in done.out and "deep-1" in done.out and "internal error" not in done.err, done
 
@@ -63,7 +63,7 @@ def test_a_bad_document_does_not_keep_the_others_from_being_listed(tmp_path: Pat
 def test_a_pattern_with_catastrophic_backtracking_is_refused(pattern: str) -> None:
     head = f'[inputs.v]\ntype = "text"\npattern = {msgspec.json.encode(pattern).decode()}\n'
     used = fence("sh {check}", 'a "$RB_v"')
-    assert any("pattern" in problem.text for problem in check_text(book(used, head=head), "book.md").problems)
+    assert any("pattern" in problem.text for problem in check_text(runbook_text(used, head=head), "book.md").problems)
 
 
 SLOW = "a*a*a*a?"
@@ -131,5 +131,5 @@ def test_shell_checks_of_an_untrusted_document_run_in_a_rehearsal_only_if_allowe
 )  # fmt: skip
 def test_no_block_takes_long_to_lint(info: str, filler: str) -> None:
     """What grows with the square of a block's length takes minutes at the longest there may be."""
-    checked = check_text(book(*[fence(info, "select 1 " + filler * (15_500 // len(filler)))] * 15), "book.md")
+    checked = check_text(runbook_text(*[fence(info, "select 1 " + filler * (15_500 // len(filler)))] * 15), "book.md")
     assert checked.plan is not None or checked.problems

@@ -1,4 +1,4 @@
-"""Directories named like sessions, made by somebody who wants whoever reads them to wait, or to run what they wrote."""
+"""Directories named like sessions, made by another user to make the reader wait or run their code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dba_console.recording.run_reader import read_run
 from dba_console.recording.verify import verify
 from dba_console.tui.known_runs import RecordedRunsArrived, read_runs
 from tests.unit.recording.recordings import record, ticks
-from tests.unit.recording.run_journals import INTENT, RUN, begun
+from tests.unit.recording.run_journals import INTENT, RUN, begin_journal
 
-ENDLESS = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n) SELECT x AS {} FROM n"
+ENDLESS_QUERY = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n) SELECT x AS {} FROM n"
 COLUMNS = {
     "journal": (
         "seq", "wall_us", "line",
@@ -65,8 +65,8 @@ def _rewrite(session: Path, *statements: str) -> None:
 @pytest.mark.parametrize("table", COLUMNS)
 def test_an_endless_view_in_place_of_a_table_is_refused(session: Path, table: str) -> None:
     columns = COLUMNS[table]
-    view = ENDLESS.format(columns[0]) if len(columns) == 1 else (
-        f"SELECT {', '.join(f'x AS {name}' for name in columns)} FROM ({ENDLESS.format('x')})"
+    view = ENDLESS_QUERY.format(columns[0]) if len(columns) == 1 else (
+        f"SELECT {', '.join(f'x AS {name}' for name in columns)} FROM ({ENDLESS_QUERY.format('x')})"
     )  # fmt: skip
     _rewrite(session, "DROP VIEW IF EXISTS lines", f"DROP TABLE {table}", f"CREATE VIEW {table} AS {view}")
     with pytest.raises(SessionError, match=f"{table} is not a plain table"):
@@ -98,7 +98,7 @@ def test_neither_spelling_nor_number_hides_a_view_in_place_of_a_table(session: P
     crowd = [f"CREATE VIEW v{number} AS SELECT 1" for number in range(others)]
     drop = ("DROP VIEW IF EXISTS lines", "DROP VIEW events", "DROP VIEW steps", "DROP VIEW findings")
     name = "journal" if others else '"Journal"'
-    view = f"CREATE VIEW {name} AS {ENDLESS.format('seq')}"
+    view = f"CREATE VIEW {name} AS {ENDLESS_QUERY.format('seq')}"
     _rewrite(session, *drop, "DROP TABLE journal", *crowd, view)
     with pytest.raises(SessionError, match=r"(?i)journal is not a plain table"):
         Recording.open(session)
@@ -116,7 +116,7 @@ def _misses_nothing_countable(path: Path) -> None:
 
 @pytest.mark.parametrize("make", [_pipe, _device, _misses_nothing_countable])
 def test_a_command_without_a_valid_log_hides_no_other_one(session: Path, make: Callable[[Path], None]) -> None:
-    journal = begun(session)
+    journal = begin_journal(session)
     journal.append(INTENT)
     journal.close()
     steps = session / "runs" / RUN / "steps"
@@ -124,14 +124,14 @@ def test_a_command_without_a_valid_log_hides_no_other_one(session: Path, make: C
         (steps / name).mkdir(parents=True)
     make(steps / "a.run.1" / "out.log")
     (steps / "b.run.1" / "out.log").write_bytes(b"2 o printed\n")
-    told: list[RecordedRunsArrived] = []
-    read_runs(session, told.append)
-    ((run,),) = (one.runs for one in told)
+    reported: list[RecordedRunsArrived] = []
+    read_runs(session, reported.append)
+    ((run,),) = (one.runs for one in reported)
     assert "printed" in [line.text for line in run.output]
 
 
 @pytest.mark.parametrize("make", [_pipe, _device])
 def test_run_summaries_that_are_not_files_are_not_waited_for(session: Path, make: Callable[[Path], None]) -> None:
-    begun(session).close()
+    begin_journal(session).close()
     make(session / "runs" / RUN / "summary.json")
     assert story_of(read_run(session / "runs" / RUN), json=False) == 0

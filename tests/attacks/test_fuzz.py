@@ -11,7 +11,7 @@ import pytest
 
 from bench.process import peak_mb
 from dba_console.demo.cluster import Cluster
-from tests.attacks.fuzzing import apart
+from tests.attacks.fuzzing import fuzz_in_process
 from tests.cli.console import Console
 
 LIMIT_S = 60.0
@@ -22,7 +22,7 @@ MB = 1 << 20
 
 @pytest.mark.parametrize(("kind", "count"), [("documents", 100), ("sessions", 150), ("journals", 300)])
 def test_a_changed_recording_is_refused_or_read(kind: str, count: int) -> None:
-    outcome = apart(kind, count, 1, LIMIT_S)
+    outcome = fuzz_in_process(kind, count, 1, LIMIT_S)
     assert not outcome.failures, "\n".join(outcome.failures)
     assert outcome.peak_mb < SMALL_MB
 
@@ -30,7 +30,7 @@ def test_a_changed_recording_is_refused_or_read(kind: str, count: int) -> None:
 def test_after_any_input_the_agent_serves_the_next_console(cluster: Cluster, tmp_path: Path) -> None:
     console = Console(tmp_path)
     with console.watching(cluster.dsn()) as agent:
-        outcome = apart("frames", 200, 1, LIMIT_S, agent=str(agent.socket))
+        outcome = fuzz_in_process("frames", 200, 1, LIMIT_S, agent=str(agent.socket))
         peak = peak_mb(agent.process.pid)
         agent.end()
     assert not outcome.failures, "\n".join(outcome.failures)

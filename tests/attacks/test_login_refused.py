@@ -1,4 +1,4 @@
-"""Whom the server does not let in is told so, with the exit code of it."""
+"""A refused login is reported with its exit code."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dba_console.watch.samples.postgres import MAX_QUERY_BYTES, WITHHELD, Activi
 from tests.background import session
 from tests.cli.console import Console
 from tests.clusters import FreshCluster
-from tests.postgres.probes import PATIENT, probing, reading
+from tests.postgres.probes import LONG_TIMEOUTS, connected_probe, reading
 
 S = "Zq7hunter2x"
 MB = 1 << 20
@@ -25,9 +25,11 @@ LIMIT_S = 120.0
 LONG: dict[str, str | int] = {"track_activity_query_size": "1MB", "logging_collector": "off"}
 
 
-def _seen(cluster: Cluster, raw: bytes, options: MonitorOptions = PATIENT, dbname: str = "postgres") -> Activity:
+def _observed_activity(
+    cluster: Cluster, raw: bytes, options: MonitorOptions = LONG_TIMEOUTS, dbname: str = "postgres"
+) -> Activity:
     """A session as the probe reads it that ran `raw`, byte for byte; the probe is in the database postgres."""
-    with session(cluster, dbname=dbname, name="speaker") as speaker, probing(cluster, options=options) as probe:
+    with session(cluster, dbname=dbname, name="speaker") as speaker, connected_probe(cluster, options=options) as probe:
         speaker.pgconn.exec_(raw)
         sessions: Sessions = reading(probe, "pg.activity")
         return next(row for row in sessions.rows if row.pid == speaker.info.backend_pid)
@@ -36,19 +38,19 @@ def _seen(cluster: Cluster, raw: bytes, options: MonitorOptions = PATIENT, dbnam
 def test_the_start_of_a_long_query_is_read_with_its_total_length(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(LONG)
     raw = f"select {'1 + ' * 200_000} 1".encode()
-    row = _seen(cluster, raw)
+    row = _observed_activity(cluster, raw)
     assert (row.query.encode(), row.query_bytes) == (raw[:MAX_QUERY_BYTES], len(raw))
 
 
 @pytest.mark.parametrize("longer", [0, 1])
 def test_only_longer_text_is_marked_as_cut(reused_cluster: FreshCluster, longer: int) -> None:
     raw = b"select 1 --".ljust(MAX_QUERY_BYTES + longer, b"x")
-    row = _seen(reused_cluster(LONG), raw)
+    row = _observed_activity(reused_cluster(LONG), raw)
     assert (len(row.query), row.query_bytes) == (MAX_QUERY_BYTES, len(raw) if longer else None)
 
 
 def test_no_partial_character_is_left_at_the_cut(reused_cluster: FreshCluster) -> None:
-    row = _seen(reused_cluster(LONG), ("select 1 -- " + "漢" * 2_000).encode())
+    row = _observed_activity(reused_cluster(LONG), ("select 1 -- " + "漢" * 2_000).encode())
     assert row.query == "select 1 -- " + "漢" * ((MAX_QUERY_BYTES - 12) // 3)
 
 
@@ -57,7 +59,7 @@ def test_bytes_invalid_in_our_database_encoding_do_not_fail_the_read(reused_clus
     with session(cluster) as other:
         other.execute("create database bytes template template0 encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C'")
         try:
-            row = _seen(cluster, b"select '" + b"\xff\xe6\xbc" * 2_000, dbname="bytes")
+            row = _observed_activity(cluster, b"select '" + b"\xff\xe6\xbc" * 2_000, dbname="bytes")
         finally:
             other.execute("drop database bytes with (force)")
     assert row.query == f"select '{'*' * 8}'" and row.query_bytes == 6_008
@@ -65,7 +67,7 @@ def test_bytes_invalid_in_our_database_encoding_do_not_fail_the_read(reused_clus
 
 def test_a_secret_whose_name_is_in_the_unread_part_is_masked(reused_cluster: FreshCluster) -> None:
     late = f"select '{S}', {'1, ' * 2_000} 2 as password"
-    row = _seen(reused_cluster(LONG), late.encode())
+    row = _observed_activity(reused_cluster(LONG), late.encode())
     assert S not in row.query and row.query.startswith("select '********', 1, 1,")
 
 
@@ -146,6 +148,6 @@ def test_in_a_cut_text_the_complete_statement_keeps_its_literals() -> None:
 
 
 def test_a_session_that_has_run_nothing_is_not_reported_as_hidden(cluster: Cluster) -> None:
-    with probing(cluster, options=replace(PATIENT, query_texts="none")) as probe:
+    with connected_probe(cluster, options=replace(LONG_TIMEOUTS, query_texts="none")) as probe:
         rows = reading(probe, "pg.activity").rows
     assert {row.query for row in rows if row.backend_type == "checkpointer"} == {""}

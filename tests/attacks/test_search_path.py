@@ -1,4 +1,4 @@
-"""The owner of a database has his own functions found before PostgreSQL's: none is called by anything of ours.
+"""The owner of a database has functions earlier in search_path than PostgreSQL's: the console calls none of them.
 
 What is called runs with the rights of whoever looks, who may be a superuser.
 """
@@ -20,13 +20,13 @@ import dba_console
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.demo.cluster import Cluster
-from tests.actions.connections import acting, perform, settled
-from tests.actions.test_signal_backend import named
+from tests.actions.connections import acting_connection, perform, settle_action
+from tests.actions.test_signal_backend import session_names
 from tests.attacks.hostile_database import SQL, calls
 from tests.background import session
 from tests.cli.console import BUSY_HOST, Console
 from tests.clusters import binaries_of
-from tests.postgres.pgbouncer import bouncer
+from tests.postgres.pgbouncer import running_pgbouncer
 from tests.sql import query
 
 DATABASE = "shop"
@@ -36,7 +36,7 @@ LIMIT_S = 120.0
 PANELS = ("connections", "io", "memory", "safety", "progress", "locks", "replication", "disks", "sessions")
 
 
-BOOK = """# Changed
+RUNBOOK = """# Changed
 
 A check, a change and a command.
 
@@ -130,7 +130,7 @@ def test_no_shipped_runbook_calls_code_of_the_owner_in_a_rehearsal(
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
 def test_through_a_pooler_no_code_of_the_owner_is_called_either(mode: str, hostile: Cluster, console: Console) -> None:
-    with bouncer(hostile, mode, admin=False, dbname=DATABASE) as dsn:
+    with running_pgbouncer(hostile, mode, admin=False, dbname=DATABASE) as dsn:
         before = len(calls(hostile))
         console.write_config(f'[clusters.theirs.nodes.db1]\ndsn = "{dsn}"\n')
         for command in (
@@ -148,17 +148,21 @@ def test_through_a_pooler_no_code_of_the_owner_is_called_either(mode: str, hosti
 
 def test_no_action_calls_code_of_the_owner(hostile: Cluster) -> None:
     before = len(calls(hostile))
-    with acting(hostile, dbname=DATABASE) as link, session(hostile, name="victim") as victim:
+    with acting_connection(hostile, dbname=DATABASE) as link, session(hostile, name="victim") as victim:
         link.execute_change("update public.orders set note = lower(note) where id = 1")
         asked: dict[str, dict[str, Any]] = {
             "set-parameters": {"parameter": "work_mem", "value": "5MB"},
             "vacuum": {"table": "public.orders"},
-            "signal-backend": {"verb": "terminate", "rows": named(link, victim.info.backend_pid), "wait": "60s"},
+            "signal-backend": {
+                "verb": "terminate",
+                "rows": session_names(link, victim.info.backend_pid),
+                "wait": "60s",
+            },
         }
         for name, settings in asked.items():
             action_preview, done = perform(ACTIONS[name], link, **settings)
             assert done.state == "ok", done.text
-            assert settled(ACTIONS[name], link, action_preview, **settings).state == "ok"
+            assert settle_action(ACTIONS[name], link, action_preview, **settings).state == "ok"
         link.execute_change("alter system reset all", transaction=False)
     assert calls(hostile)[before:] == []
 
@@ -167,7 +171,7 @@ def test_unqualified_names_in_a_document_mean_pg_catalog(hostile: Cluster, conso
     before = len(calls(hostile))
     console.write_config(BUSY_HOST)
     book = console.home / "book.md"
-    book.write_text(BOOK)
+    book.write_text(RUNBOOK)
     done = console.run(
         "runbook", "run", str(book), "--dsn", hostile.dsn(dbname=DATABASE), "--yes", "--plain", timeout=LIMIT_S
     )

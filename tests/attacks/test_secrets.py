@@ -10,7 +10,7 @@ import pytest
 
 from dba_console.core.redact import redact
 from dba_console.recording.recording import Recording
-from tests.agent.runs.small_runbooks import book
+from tests.agent.runs.small_runbooks import runbook_text
 from tests.cli.console import Console
 from tests.clusters import FreshCluster
 
@@ -135,12 +135,12 @@ TEXTS = (
     f"PASSWORD='{S}",
 )
 FORMS = [text.replace("{}", "x") for text in (*STATEMENTS, *TEXTS)]
-TOLD_LATER = ("merge into", "set_config(", "with n as", "u:a@b", "https://", " as password", "PASSWORD99")
+SHOWN_LATER = ("merge into", "set_config(", "with n as", "u:a@b", "https://", " as password", "PASSWORD99")
 """What makes it a secret comes after it: cut off before, nobody can tell."""
 CUT = [
     text[: text.index(S) + len(S)]
     for text in FORMS
-    if text.index(S) + len(S) < len(text) and not any(late in text for late in TOLD_LATER)
+    if text.index(S) + len(S) < len(text) and not any(late in text for late in SHOWN_LATER)
 ]
 
 
@@ -208,7 +208,7 @@ def test_a_setting_with_a_secret_name_is_in_no_recording_and_no_journal(
     listing = tmp_path / "settings.md"
     names = ", ".join(f"'{name}'" for name in (*secrets, "work_mem"))
     listing.write_text(
-        book("settings", f"## Look\n\n```sql {{preview}}\nselect name, setting, boot_val from pg_settings\n"
+        runbook_text("settings", f"## Look\n\n```sql {{preview}}\nselect name, setting, boot_val from pg_settings\n"
              f"where name in ({names})\n```\n\n```sql {{preview title=\"files\"}}\nselect name, setting\n"
              f"from pg_file_settings where name in ({names})\n```\n")
     )  # fmt: skip

@@ -49,7 +49,7 @@ def wait_until_streaming(primary: Cluster, count: int = 1) -> None:
     )
 
 
-def checks(console: Console, *, ready: bool, command: tuple[str, ...] = TO_DB2) -> dict[str, dict[str, Any]]:
+def cluster_checks(console: Console, *, ready: bool, command: tuple[str, ...] = TO_DB2) -> dict[str, dict[str, Any]]:
     """The conditions by their ids."""
     done = console.run(*command, "--json")
     assert done.code == (0 if ready else 7), done

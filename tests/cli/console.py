@@ -17,12 +17,12 @@ from typing import Any
 from dba_console.agent.client import AgentClient
 from dba_console.core.errors import ConnectError
 from dba_console.watch.frames.model import Frame
-from tests.agent.agents import Watch
+from tests.agent.agents import ConsoleClient
 from tests.background import wait_until
 from tests.cli import prefork
 
-_BARE = (("stamp",), ("version",), ("--version",), ("--help",))
-LISTENS_S = 120.0
+_COMMANDS_WITHOUT_FORK = (("stamp",), ("version",), ("--version",), ("--help",))
+LISTEN_LIMIT_S = 120.0
 BUSY_HOST = """
 [findings]
 off = [
@@ -32,11 +32,11 @@ off = [
 ]
 """
 """Configuration without the rules that find what other tests do to this host, or where tests keep their servers."""
-_AT_START = {"LANG", "LC_ALL", "PYTHONUTF8", "PYTHONCOERCECLOCALE"}
+_INTERPRETER_VARIABLES = {"LANG", "LC_ALL", "PYTHONUTF8", "PYTHONCOERCECLOCALE"}
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedCommand:
     """What a command left: exit code, stdout, stderr."""
 
     code: int
@@ -58,12 +58,12 @@ class Agent:
 
     def watch(self) -> AgentClient:
         """A connection as of a console that stays; to be closed."""
-        return AgentClient.connect(self.socket, timeout_s=LISTENS_S)
+        return AgentClient.connect(self.socket, timeout_s=LISTEN_LIMIT_S)
 
     def until(self, wanted: Callable[[Frame], object], what: str) -> Frame:
         """The first frame from now on that `wanted` accepts."""
         with closing(self.watch()) as client:
-            return Watch(client).until(wanted, LISTENS_S, what=what)
+            return ConsoleClient(client).until(wanted, LISTEN_LIMIT_S, what=what)
 
     def raised(self, rule: str) -> Frame:
         """The first frame from now on in which a finding of that rule is open."""
@@ -72,7 +72,7 @@ class Agent:
     def end(self) -> None:
         """End it in order."""
         self.process.terminate()
-        assert self.process.wait(LISTENS_S) == 0
+        assert self.process.wait(LISTEN_LIMIT_S) == 0
 
 
 @dataclass(frozen=True)
@@ -105,32 +105,36 @@ class Console:
             "DBA_CONSOLE_RUNTIME": str(self.runtime),
             "DBA_CONSOLE_AGENT_INTERVAL": "250ms",
         }
-        kept = {name: os.environ[name] for name in prefork.KEPT if name in os.environ}
+        kept = {name: os.environ[name] for name in prefork.PASSED_VARIABLES if name in os.environ}
         return {**kept, **own, **self.environment, **more}
 
     def write_config(self, text: str) -> None:
         self.config.parent.mkdir(parents=True, exist_ok=True)
         self.config.write_text(text)
 
-    def run(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0, **environ: str) -> Done:
+    def run(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0, **environ: str) -> CompletedCommand:
         """Run to the end. `environ` are further variables.
 
         Forked from a process with the libraries loaded, except where the start of the interpreter matters: a variable
         that it reads, a command that loads nothing, more input than a pipe holds.
         """
         given, environment = stdin or "", self.environ(**environ)
-        if arguments[:1] in _BARE or _AT_START & environ.keys() or len(given) * 4 > prefork.PIPE:
+        if (
+            arguments[:1] in _COMMANDS_WITHOUT_FORK
+            or _INTERPRETER_VARIABLES & environ.keys()
+            or len(given) * 4 > prefork.PIPE
+        ):
             done = subprocess.run(
                 self.command(*arguments), input=given, capture_output=True, text=True, timeout=timeout, check=False,
                 env=environment, encoding="utf-8",
             )  # fmt: skip
         else:
             done = prefork.run(arguments, environment, given, timeout)
-        return Done(done.returncode, done.stdout, done.stderr)
+        return CompletedCommand(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
     def running(self, *arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-        """Runs beside the block; told to end after it (SIGTERM) where it has not, and its pipes are closed."""
+        """Runs during the block; gets SIGTERM after it if it still runs, and its pipes are closed."""
         process = subprocess.Popen(
             self.command(*arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env=self.environ(**environ), encoding="utf-8",
@@ -141,7 +145,7 @@ class Console:
             finally:
                 process.terminate()
                 try:
-                    process.wait(LISTENS_S)
+                    process.wait(LISTEN_LIMIT_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
 
@@ -149,12 +153,15 @@ class Console:
     def watching(self, dsn: str, **environ: str) -> Iterator[Agent]:
         """`record` beside the block, as soon as its agent listens."""
         with self.running("record", dsn, **environ) as process:
-            yield wait_until(lambda: self._listening(process), LISTENS_S, what="the agent listening")
+            yield wait_until(lambda: self._listening_agent(process), LISTEN_LIMIT_S, what="the agent listening")
 
-    def _listening(self, process: subprocess.Popen[str]) -> Agent | None:
+    def _listening_agent(self, process: subprocess.Popen[str]) -> Agent | None:
         assert process.poll() is None, process.communicate()
         for path in self.runtime.glob("*.sock"):
-            with suppress(ConnectError), closing(AgentClient.connect(path, role="show", timeout_s=LISTENS_S)) as client:
+            with (
+                suppress(ConnectError),
+                closing(AgentClient.connect(path, role="show", timeout_s=LISTEN_LIMIT_S)) as client,
+            ):
                 if client.hello.pid == process.pid:
                     return Agent(process, path, client.hello.target)
         return None

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
-KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
+PASSED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ")
 """Variables of this process that a dba-console gets, too."""
 LIMIT = 1 << 17
 """Bytes of a request; the default buffer of a socket is larger."""
@@ -75,7 +75,7 @@ class Server:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.cli.prefork", str(theirs.fileno())], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[2],
-                start_new_session=True, env={name: os.environ[name] for name in KEPT if name in os.environ},
+                start_new_session=True, env={name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ},
             )  # fmt: skip
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> Forked:

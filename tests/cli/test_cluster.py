@@ -1,4 +1,4 @@
-"""`dba-console cluster`: a real primary and its standby, looked at and judged as a cutover would need them."""
+"""`dba-console cluster`: a real primary and its standby, checked for a cutover."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
-from tests.cli.cluster_pair import TO_DB2, Pair, checks, set_value
+from tests.cli.cluster_pair import TO_DB2, Pair, cluster_checks, set_value
 from tests.cli.console import Console
-from tests.postgres.pgbouncer import bouncer
+from tests.postgres.pgbouncer import running_pgbouncer
 from tests.sql import query
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
 
 def test_a_standby_that_follows_its_primary_is_ready_and_every_condition_has_its_numbers(shop: Console) -> None:
-    found = checks(shop, ready=True)
+    found = cluster_checks(shop, ready=True)
     assert {one["state"] for one in found.values()} == {"ok"}, found
     assert "B not received, " in found["lag"]["text"] and found["lag"]["text"].endswith("B not replayed")
     assert "system identifier" in found["identity"]["text"]
@@ -41,13 +41,13 @@ def test_a_node_that_does_not_answer_has_a_state_and_hides_no_other(shop: Consol
     shop.write_config(pair.configured('[clusters.shop.nodes.db3]\ndsn = "host=127.0.0.1 port=1"'))
     shown = shop.run("cluster", "show", "shop")
     assert "db3   no answer" in shown.out and "Connection refused" in shown.out and "primary" in shown.out
-    assert checks(shop, ready=False)["reached.db3"]["state"] == "failed"
+    assert cluster_checks(shop, ready=False)["reached.db3"]["state"] == "failed"
 
 
 def test_paused_replay_is_refused_with_the_command_that_resumes_it(shop: Console, pair: Pair) -> None:
     query(pair.standby, "select pg_wal_replay_pause()")
     try:
-        found = checks(shop, ready=False)
+        found = cluster_checks(shop, ready=False)
     finally:
         query(pair.standby, "select pg_wal_replay_resume()")
     assert found["replay"]["fix"] == "select pg_wal_replay_resume()"
@@ -56,7 +56,7 @@ def test_paused_replay_is_refused_with_the_command_that_resumes_it(shop: Console
 def test_a_delayed_standby_is_refused(shop: Console, pair: Pair) -> None:
     set_value(pair.standby, "recovery_min_apply_delay", "7s")
     try:
-        assert "recovery_min_apply_delay = 7.0s" in checks(shop, ready=False)["delay"]["text"]
+        assert "recovery_min_apply_delay = 7.0s" in cluster_checks(shop, ready=False)["delay"]["text"]
     finally:
         set_value(pair.standby, "recovery_min_apply_delay", None)
 
@@ -64,13 +64,13 @@ def test_a_delayed_standby_is_refused(shop: Console, pair: Pair) -> None:
 def test_what_a_stop_would_wait_for_or_terminate_is_named(shop: Console, pair: Pair) -> None:
     with psycopg.connect(pair.primary.dsn(application_name="pg_dump")) as dump:
         dump.execute("select 1")
-        assert "1 session of a dump or restore" in checks(shop, ready=False)["work"]["text"]
+        assert "1 session of a dump or restore" in cluster_checks(shop, ready=False)["work"]["text"]
 
 
 def test_a_recently_prepared_transaction_is_not_an_obstacle(shop: Console, pair: Pair) -> None:
     query(pair.primary, "begin; create table p (); prepare transaction 'p'")
     try:
-        assert "prepared" not in checks(shop, ready=True)
+        assert "prepared" not in cluster_checks(shop, ready=True)
     finally:
         query(pair.primary, "rollback prepared 'p'")
 
@@ -78,7 +78,7 @@ def test_a_recently_prepared_transaction_is_not_an_obstacle(shop: Console, pair:
 def test_a_logical_slot_that_would_be_left_behind_is_refused(shop: Console, pair: Pair) -> None:
     query(pair.primary, "select pg_create_logical_replication_slot('of_billing', 'pgoutput')")
     try:
-        assert "of_billing" in checks(shop, ready=False)["slots.logical"]["text"]
+        assert "of_billing" in cluster_checks(shop, ready=False)["slots.logical"]["text"]
     finally:
         query(pair.primary, "select pg_drop_replication_slot('of_billing')")
 
@@ -94,7 +94,7 @@ def test_the_current_primary_and_an_unknown_node_are_refused(shop: Console) -> N
 
 def test_a_primary_of_another_server_is_named_with_its_identifier(shop: Console, pair: Pair, cluster: Cluster) -> None:
     shop.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{cluster.dsn()}"'))
-    [primary] = [one for one in checks(shop, ready=False).values() if one["id"] == "primary"]
+    [primary] = [one for one in cluster_checks(shop, ready=False).values() if one["id"] == "primary"]
     assert re.search(r"system identifier of db1 is \d+, db3 is \d+", primary["text"]), primary["text"]
 
 
@@ -102,19 +102,19 @@ def test_a_role_without_read_rights_makes_the_result_unknown_and_never_ready(sho
     query(pair.primary, "create role bare login")
     wait_until(lambda: query(pair.standby, "select 1 from pg_roles where rolname = 'bare'"))
     shop.write_config(pair.configured().replace("user=postgres", "user=bare"))
-    found = checks(shop, ready=False)
+    found = cluster_checks(shop, ready=False)
     assert {found["work"]["state"], found["streaming"]["state"]} == {"unknown"}
     assert found["work"]["fix"] == "grant pg_monitor to the role"
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
 def test_a_pooler_is_shown_and_one_in_session_mode_cannot_be_drained(shop: Console, pair: Pair, mode: str) -> None:
-    with bouncer(pair.primary, mode, admin=True) as pooled:
+    with running_pgbouncer(pair.primary, mode, admin=True) as pooled:
         admin = pooled.replace("dbname=postgres", "dbname=pgbouncer")
         shop.write_config(pair.configured(f'[clusters.shop.poolers.main]\ndsn = "{admin}"\ndatabases = ["postgres"]'))
         with psycopg.connect(pooled, autocommit=True) as client:
             client.execute("select 1")
-            found = checks(shop, ready=mode == "transaction")["pooler.main.postgres"]
+            found = cluster_checks(shop, ready=mode == "transaction")["pooler.main.postgres"]
             shown = shop.run("cluster", "show", "shop")
     assert (found["state"], mode in found["text"]) == ("failed" if mode == "session" else "ok", True)
     assert "main" in shown.out and mode in shown.out

@@ -10,7 +10,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster, make_standby
 from tests.background import wait_until
-from tests.cli.cluster_pair import TO_DB2, Pair, checks, set_value, wait_until_streaming
+from tests.cli.cluster_pair import TO_DB2, Pair, cluster_checks, set_value, wait_until_streaming
 from tests.cli.console import Console
 from tests.requirements import require_tool
 from tests.sql import query, wait_for
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 
 @contextmanager
-def rules(cluster: Cluster, *lines: str) -> Iterator[None]:
-    """pg_hba.conf of a running cluster begins with these lines; put back at the end."""
+def hba_lines(cluster: Cluster, *lines: str) -> Iterator[None]:
+    """pg_hba.conf of a running cluster begins with these lines; restored at the end."""
     path = cluster.data_directory / "pg_hba.conf"
     before = path.read_text()
     path.write_text("\n".join([*lines, before]))
@@ -30,7 +30,7 @@ def rules(cluster: Cluster, *lines: str) -> Iterator[None]:
         path.write_text(before)
 
 
-def blind(pair: Pair) -> str:
+def config_without_ssh_host(pair: Pair) -> str:
     """A configuration by which the host of db1 is not found, so that nothing can be tried from there."""
     return pair.configured().replace(
         "[clusters.shop.nodes.db2]", 'data_directory = "/nowhere"\n[clusters.shop.nodes.db2]'
@@ -38,12 +38,12 @@ def blind(pair: Pair) -> str:
 
 
 def test_a_replication_connection_to_the_old_primary_is_tried(shop: Console, pair: Pair) -> None:
-    access = checks(shop, ready=True)["access.db1"]
+    access = cluster_checks(shop, ready=True)["access.db1"]
     assert access["text"] == "a replication connection as postgres from db1 to db2 succeeds"
-    with rules(pair.standby, "local replication all reject"):
+    with hba_lines(pair.standby, "local replication all reject"):
         query(pair.standby, "select pg_reload_conf()")
         wait_until(lambda: checks_state(shop) == "failed")
-        refused = checks(shop, ready=False)["access.db1"]
+        refused = cluster_checks(shop, ready=False)["access.db1"]
     query(pair.standby, "select pg_reload_conf()")
     wait_until(lambda: checks_state(shop) == "ok")
     assert "pg_hba.conf rejects replication connection" in refused["text"]
@@ -61,9 +61,9 @@ def test_a_replication_connection_to_the_old_primary_is_tried(shop: Console, pai
 def test_if_it_cannot_be_tried_the_first_matching_hba_rule_decides(
     shop: Console, pair: Pair, rule: str, state: str, text: str
 ) -> None:
-    shop.write_config(blind(pair))
-    with rules(pair.standby, rule):
-        found = checks(shop, ready=False)
+    shop.write_config(config_without_ssh_host(pair))
+    with hba_lines(pair.standby, rule):
+        found = cluster_checks(shop, ready=False)
     assert found["access.db1"]["state"] == state and text in found["access.db1"]["text"]
     assert found["control"]["state"] == "failed" and "cannot find data directory /nowhere" in found["control"]["text"]
 
@@ -73,9 +73,9 @@ def test_without_the_rights_to_read_hba_rules_only_a_trial_shows_it(shop: Consol
     wait_for(pair.standby, "select 1 from pg_roles where rolname = 'watcher'")
     try:
         shop.write_config(pair.configured().replace("user=postgres", "user=watcher"))
-        found = checks(shop, ready=True)
-        shop.write_config(blind(pair).replace("user=postgres", "user=watcher"))
-        untried = checks(shop, ready=False)["access.db1"]
+        found = cluster_checks(shop, ready=True)
+        shop.write_config(config_without_ssh_host(pair).replace("user=postgres", "user=watcher"))
+        untried = cluster_checks(shop, ready=False)["access.db1"]
     finally:
         query(pair.primary, "drop role watcher")
     assert found["access.db1"]["state"] == "ok"
@@ -92,7 +92,7 @@ def test_a_role_that_may_not_replicate_is_refused(shop: Console, pair: Pair) -> 
     upstream = query(pair.standby, "show primary_conninfo").replace("'", "''")
     set_value(pair.standby, "primary_conninfo", upstream.replace("user=postgres", "user=nobody"))
     try:
-        found = checks(shop, ready=False)
+        found = cluster_checks(shop, ready=False)
     finally:
         set_value(pair.standby, "primary_conninfo", upstream)
         wait_until_streaming(pair.primary)
@@ -106,17 +106,17 @@ def test_a_third_node_must_be_able_to_follow(shop: Console, pair: Pair) -> None:
         third.start()
         shop.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{third.dsn()}"'))
         wait_until_streaming(pair.primary, 2)
-        found = checks(shop, ready=False)
+        found = cluster_checks(shop, ready=False)
         assert found["follows.db3"]["text"] == "db3 has recovery_target_timeline = current"
         assert found["access.db3"]["state"] == "ok"
         third.restart({"recovery_target_timeline": "latest"})
         set_value(third, "primary_conninfo", pair.standby.dsn())
         wait_until_streaming(pair.standby)
-        found = checks(shop, ready=True)
+        found = cluster_checks(shop, ready=True)
         assert found["follows.db3"]["text"] == "db3 already follows db2" and "access.db3" not in found
         set_value(pair.standby, "synchronous_standby_names", "walreceiver")
         try:
-            assert "walreceiver are connected to it" in checks(shop, ready=True)["synchronous"]["text"]
+            assert "walreceiver are connected to it" in cluster_checks(shop, ready=True)["synchronous"]["text"]
         finally:
             set_value(pair.standby, "synchronous_standby_names", None)
     finally:
@@ -130,7 +130,7 @@ def test_synchronous_standby_names_that_hang_the_first_commit_are_refused(
     set_value(pair.standby, "synchronous_commit", "on")
     set_value(pair.standby, "synchronous_standby_names", names)
     try:
-        found = checks(shop, ready=state == "warning")["synchronous"]
+        found = cluster_checks(shop, ready=state == "warning")["synchronous"]
     finally:
         set_value(pair.standby, "synchronous_standby_names", None)
         set_value(pair.standby, "synchronous_commit", None)
@@ -142,7 +142,7 @@ def test_the_certificate_of_the_target_is_read_and_one_that_expires_soon_is_a_wa
 ) -> None:
     """Both listen on TCP for this: there is no TLS on a unix socket."""
     for node in (pair.primary, pair.standby):
-        certify(node, days=3 if node is pair.standby else 300)
+        create_certificate(node, days=3 if node is pair.standby else 300)
     try:
         for node in (pair.primary, pair.standby):
             node.restart({"listen_addresses": "127.0.0.1"})
@@ -150,15 +150,15 @@ def test_the_certificate_of_the_target_is_read_and_one_that_expires_soon_is_a_wa
         wait_until_streaming(pair.primary)
         places = {node: f"host=127.0.0.1 port={node.port} user=postgres" for node in (pair.primary, pair.standby)}
         with (
-            rules(pair.primary, "host all all 127.0.0.1/32 trust"),
-            rules(pair.standby, "host all all 127.0.0.1/32 trust"),
+            hba_lines(pair.primary, "host all all 127.0.0.1/32 trust"),
+            hba_lines(pair.standby, "host all all 127.0.0.1/32 trust"),
         ):
             for node in places:
                 query(node, "select pg_reload_conf()")
             shop.write_config(pair.configured().replace(pair.primary.dsn(), places[pair.primary])
                               .replace(pair.standby.dsn(), places[pair.standby]))  # fmt: skip
             wait_until(lambda: shop.run("cluster", "show", "shop").out.count("no answer") == 0)
-            found = checks(shop, ready=True)
+            found = cluster_checks(shop, ready=True)
     finally:
         for node in (pair.primary, pair.standby):
             set_value(node, "ssl", None)
@@ -168,7 +168,7 @@ def test_the_certificate_of_the_target_is_read_and_one_that_expires_soon_is_a_wa
     assert found["access.db1"]["state"] == "warning" and "it needs a password" in found["access.db1"]["text"]
 
 
-def certify(node: Cluster, *, days: int) -> None:
+def create_certificate(node: Cluster, *, days: int) -> None:
     """Give the server a certificate of its own."""
     key, certificate = node.data_directory / "server.key", node.data_directory / "server.crt"
     subject = ["-subj", "/CN=db", "-days", str(days)]

@@ -7,9 +7,9 @@ import pytest
 
 from dba_console.clusters.cluster_managers import Manager, pause_command, switchover_command
 from dba_console.core.errors import Refused
-from tests.cli.cluster_pair import Pair, checks, set_value
+from tests.cli.cluster_pair import Pair, cluster_checks, set_value
 from tests.cli.console import Console
-from tests.postgres.pgbouncer import Bouncer
+from tests.postgres.pgbouncer import PgBouncer
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -19,7 +19,7 @@ def test_settings_that_would_change_with_the_primary_are_named_with_both_values(
     for name, value in changed.items():
         set_value(pair.standby, name, value)
     try:
-        found = checks(shop, ready=False)
+        found = cluster_checks(shop, ready=False)
     finally:
         for name in changed:
             set_value(pair.standby, name, None)
@@ -30,25 +30,25 @@ def test_settings_that_would_change_with_the_primary_are_named_with_both_values(
 
 
 def test_free_disk_space_and_the_way_to_stop_the_primary_have_their_numbers(shop: Console) -> None:
-    found = checks(shop, ready=True)
+    found = cluster_checks(shop, ready=True)
     assert " free for data of db2" in found["disk.data"]["text"] and " %) of " in found["disk.data"]["text"]
     assert found["control"]["state"] == "ok" and "driving" not in found, "both nodes are on this host"
 
 
 def test_a_pooler_needs_a_role_that_may_pause_and_a_writable_file(shop: Console, pair: Pair) -> None:
-    def configured(pooler: Bouncer, file: object) -> str:
+    def configured(pooler: PgBouncer, file: object) -> str:
         place = f'[clusters.shop.poolers.main]\ndsn = "{pooler.dsn("pgbouncer")}"\ndatabases = ["shop"]\n'
         return pair.configured(place + f'config = "{file}"')
 
-    leads = f"shop = {Bouncer.leading_to(pair.primary)} user=postgres dbname=postgres"
+    leads = f"shop = {PgBouncer.database_line(pair.primary)} user=postgres dbname=postgres"
     settings = {"pool_mode": "transaction", "admin_users": "postgres", "stats_users": "nobody"}
-    with Bouncer(pair.primary, "conditions", leads, **settings) as pooler:
+    with PgBouncer(pair.primary, "conditions", leads, **settings) as pooler:
         shop.write_config(configured(pooler, pooler.ini))
-        good = checks(shop, ready=True)
+        good = cluster_checks(shop, ready=True)
         shop.write_config(
             configured(pooler, "/nowhere.ini").replace("user=postgres dbname=pgb", "user=nobody dbname=pgb")
         )
-        bad = checks(shop, ready=False)
+        bad = cluster_checks(shop, ready=False)
     assert {good[f"pooler.main.{what}"]["state"] for what in ("admin", "config", "shop")} == {"ok"}
     assert bad["pooler.main.admin"]["fix"] == "add it to admin_users of main, and RELOAD"
     assert bad["pooler.main.config"]["text"].endswith("/nowhere.ini does not exist on this host")
@@ -56,14 +56,14 @@ def test_a_pooler_needs_a_role_that_may_pause_and_a_writable_file(shop: Console,
 
 def test_patroni_is_recognised_by_its_session(shop: Console, pair: Pair) -> None:
     with psycopg.connect(pair.primary.dsn(application_name="Patroni heartbeat")):
-        found = checks(shop, ready=False)["managed.patroni"]
+        found = cluster_checks(shop, ready=False)["managed.patroni"]
     assert found["state"] == "failed" and "connected to db1" in found["text"]
     assert " switchover " in found["fix"] and "--candidate" in found["fix"]
 
 
 def test_a_repmgr_session_may_be_repmgrd(shop: Console, pair: Pair) -> None:
     with psycopg.connect(pair.standby.dsn(application_name="repmgr")):
-        found = checks(shop, ready=False)["managed.repmgr"]
+        found = cluster_checks(shop, ready=False)["managed.repmgr"]
     assert found["state"] == "failed" and "standby switchover --siblings-follow" in found["fix"]
 
 

@@ -20,7 +20,7 @@ def shop(console: Console, cluster: Cluster) -> Console:
     return console
 
 
-def is_the_cluster(panel: dict[str, Any]) -> None:
+def assert_cluster_panel(panel: dict[str, Any]) -> None:
     one, other = panel["nodes"]
     assert (panel["status"], panel["name"], panel["primary"]) == ("ok", "shop", "db1")
     assert (one["role"], one["timeline"], one["error"], other["role"]) == ("primary", 1, None, None)
@@ -31,7 +31,7 @@ def is_the_cluster(panel: dict[str, Any]) -> None:
 
 def test_without_an_agent_the_command_queries_the_nodes_itself(shop: Console, cluster: Cluster) -> None:
     [tick] = shop.run("show", "cluster", "--json", cluster.dsn()).objects()
-    is_the_cluster(tick["panels"]["cluster"])
+    assert_cluster_panel(tick["panels"]["cluster"])
 
 
 def test_an_agent_records_what_each_node_answered(shop: Console, cluster: Cluster) -> None:
@@ -42,7 +42,7 @@ def test_an_agent_records_what_each_node_answered(shop: Console, cluster: Cluste
     assert "cluster shop · primary db1 · nodes 2 · 1 not answering" in shown.out, shown
     assert "! db2: no answer since" in shown.out and "hushhush" not in shown.out + shown.err
     [tick] = shop.run("replay", "last", "--at", "-0s", "--show", "cluster", "--json").objects()
-    is_the_cluster(tick["panels"]["cluster"])
+    assert_cluster_panel(tick["panels"]["cluster"])
 
 
 def test_if_no_cluster_is_configured_the_panel_says_so(console: Console, cluster: Cluster) -> None:

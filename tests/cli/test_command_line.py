@@ -58,7 +58,7 @@ def test_an_option_that_does_not_exist_is_a_usage_error_with_a_hint(console: Con
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("sho",), "did you mean show?"),
         (("finding", "list"), "did you mean findings?"),
@@ -67,12 +67,12 @@ def test_an_option_that_does_not_exist_is_a_usage_error_with_a_hint(console: Con
     ],
 )
 def test_a_word_that_is_neither_command_nor_target_gets_suggestions(
-    console: Console, words: tuple[str, ...], told: str
+    console: Console, words: tuple[str, ...], reported: str
 ) -> None:
     console.write_config("[targets.staging]\ndsn = 'host=/nowhere'\n")
     done = console.run(*words)
     assert (done.code, done.out) == (2, "")
-    assert f"error: {words[0]!r} is neither a command nor a target" in done.err and told in done.err, done
+    assert f"error: {words[0]!r} is neither a command nor a target" in done.err and reported in done.err, done
 
 
 def test_a_target_named_almost_like_a_command_is_that_target(console: Console) -> None:

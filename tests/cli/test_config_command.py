@@ -1,4 +1,4 @@
-"""`dba-console config`, and configuration mistakes as every command tells them."""
+"""`dba-console config`, and configuration errors as every command reports them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.jobs.tools.create_foreign_keys import APPLICATION
 from tests.background import session, wait_until
-from tests.cli.console import Console, Done
+from tests.cli.console import CompletedCommand, Console
 from tests.clusters import binaries_of
 
 LONG_S = 240.0
@@ -41,23 +41,23 @@ _VALID = "select count(*) filter (where convalidated), count(*) from pg_constrai
 _SESSIONS = f"select count(*) from pg_stat_activity where application_name = '{APPLICATION}'"
 
 
-class Ground:
+class RestoreSetup:
     """A server, a dump on it, and a console that has nothing of this user."""
 
     def __init__(self, cluster: Cluster, archive: Path, console: Console) -> None:
         self.cluster, self.archive, self.console = cluster, archive, console
 
-    def keys(self, database: str, *more: str) -> Done:
+    def create_keys(self, database: str, *more: str) -> CompletedCommand:
         return self.console.run(*self.command(database, *more), timeout=LONG_S)
 
     def command(self, database: str, *more: str) -> list[str]:
         return ["dumps", "keys", str(self.archive), "--dsn", self.cluster.dsn(dbname=database), *more]
 
-    def until(self, question: str, answer: int, what: str) -> None:
+    def wait_for_row(self, question: str, answer: int, what: str) -> None:
         with closing(session(self.cluster)) as asking:
             wait_until(lambda: [(answer,)] == asking.execute(question).fetchall(), LONG_S, what=what)
 
-    def restored(self, database: str) -> str:
+    def restored_without_keys(self, database: str) -> str:
         """A new database with everything but the keys."""
         chosen = self.archive.with_name("list")
         if not chosen.exists():
@@ -78,7 +78,7 @@ class Ground:
 
 
 @pytest.fixture(scope="module")
-def dumped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Path]]:
+def dumped_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Path]]:
     archive = tmp_path_factory.mktemp("dumped") / "archive"
     with Cluster(binaries_of(None), durable=False) as cluster:
         cluster.psql("create database source")
@@ -90,62 +90,66 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
 
 
 @pytest.fixture
-def ground(dumped: tuple[Cluster, Path], console: Console) -> Ground:
-    console.environment["DBA_CONSOLE_PG_BINDIR"] = str(dumped[0].binaries.directory)
-    return Ground(*dumped, console)
+def restore_setup(dumped_cluster: tuple[Cluster, Path], console: Console) -> RestoreSetup:
+    console.environment["DBA_CONSOLE_PG_BINDIR"] = str(dumped_cluster[0].binaries.directory)
+    return RestoreSetup(*dumped_cluster, console)
 
 
-def test_the_created_keys_are_those_of_pg_restore_and_a_second_time_nothing_is_left(ground: Ground) -> None:
-    ground.restore("whole")
-    made = ground.restored("apart")
-    assert ground.cluster.psql(_VALID, dbname=made) == "0|0"
-    done = ground.keys(made, "-j", "3")
+def test_the_created_keys_are_those_of_pg_restore_and_a_second_time_nothing_is_left(
+    restore_setup: RestoreSetup,
+) -> None:
+    restore_setup.restore("whole")
+    made = restore_setup.restored_without_keys("apart")
+    assert restore_setup.cluster.psql(_VALID, dbname=made) == "0|0"
+    done = restore_setup.create_keys(made, "-j", "3")
     assert done.code == 0, done.err
-    assert ground.cluster.psql(_KEYS, dbname=made) == ground.cluster.psql(_KEYS, dbname="whole")
+    assert restore_setup.cluster.psql(_KEYS, dbname=made) == restore_setup.cluster.psql(_KEYS, dbname="whole")
     assert "pg_restore: launching item" in done.err and "pg_restore: finished item" in done.err
-    again = ground.keys(made)
+    again = restore_setup.create_keys(made)
     assert again.code == 0, again.err
     assert "0 errors" in again.out
     assert "launching" not in again.err
-    assert ground.cluster.psql(_KEYS, dbname=made) == ground.cluster.psql(_KEYS, dbname="whole")
+    assert restore_setup.cluster.psql(_KEYS, dbname=made) == restore_setup.cluster.psql(_KEYS, dbname="whole")
 
 
-def test_a_key_that_is_violated_is_reported_with_its_object_and_the_others_are_created(ground: Ground) -> None:
-    made = ground.restored("broken")
-    ground.cluster.psql("insert into a values (1000, 1, 1001)", dbname=made)
-    done = ground.keys(made)
+def test_a_key_that_is_violated_is_reported_with_its_object_and_the_others_are_created(
+    restore_setup: RestoreSetup,
+) -> None:
+    made = restore_setup.restored_without_keys("broken")
+    restore_setup.cluster.psql("insert into a values (1000, 1, 1001)", dbname=made)
+    done = restore_setup.create_keys(made)
     assert done.code == 7
     assert "1 errors" in done.out
     assert "FK CONSTRAINT a a_q_fkey" in done.err
     assert "a_q_fkey stays NOT VALID" in done.err
-    valid, there = ground.cluster.psql(_VALID, dbname=made).split("|")
-    whole = ground.cluster.psql(_VALID, dbname="source").split("|")
+    valid, there = restore_setup.cluster.psql(_VALID, dbname=made).split("|")
+    whole = restore_setup.cluster.psql(_VALID, dbname="source").split("|")
     assert (int(valid), there) == (int(whole[0]) - 1, whole[1])
 
 
-def test_interrupted_it_leaves_no_session_and_can_be_restarted(ground: Ground) -> None:
-    made = ground.restored("ended")
-    assert ground.keys(made).code == 0
+def test_interrupted_it_leaves_no_session_and_can_be_restarted(restore_setup: RestoreSetup) -> None:
+    made = restore_setup.restored_without_keys("ended")
+    assert restore_setup.create_keys(made).code == 0
     unchecked = "update pg_constraint set convalidated = false where contype = 'f' and conrelid = 'a'::regclass"
-    ground.cluster.psql(unchecked, dbname=made)
-    with psycopg.connect(ground.cluster.dsn(dbname=made)) as holder:
+    restore_setup.cluster.psql(unchecked, dbname=made)
+    with psycopg.connect(restore_setup.cluster.dsn(dbname=made)) as holder:
         holder.execute("lock table a in share update exclusive mode")
-        with ground.console.running(*ground.command(made)) as process:
+        with restore_setup.console.running(*restore_setup.command(made)) as process:
             waits = f"{_SESSIONS} and wait_event_type = 'Lock' and query like '%VALIDATE%'"
-            ground.until(waits, 1, "a key that waits to be validated")
+            restore_setup.wait_for_row(waits, 1, "a key that waits to be validated")
             process.send_signal(signal.SIGTERM)
             process.wait(LONG_S)
-            ground.until(_SESSIONS, 0, "the end of its sessions")
+            restore_setup.wait_for_row(_SESSIONS, 0, "the end of its sessions")
         holder.rollback()
-    again = ground.keys(made)
+    again = restore_setup.create_keys(made)
     assert again.code == 0, again.err
-    assert ground.cluster.psql(_VALID, dbname=made) == ground.cluster.psql(_VALID, dbname="source")
+    assert restore_setup.cluster.psql(_VALID, dbname=made) == restore_setup.cluster.psql(_VALID, dbname="source")
 
 
-def test_sql_is_refused(ground: Ground, tmp_path: Path) -> None:
+def test_sql_is_refused(restore_setup: RestoreSetup, tmp_path: Path) -> None:
     plain = tmp_path / "dump.sql"
-    program = str(ground.cluster.binaries.program("pg_dump"))
-    subprocess.run([program, "-f", str(plain), "-d", ground.cluster.dsn(dbname="source")], check=True)
-    done = ground.console.run("dumps", "keys", str(plain), "--list", timeout=LONG_S)
+    program = str(restore_setup.cluster.binaries.program("pg_dump"))
+    subprocess.run([program, "-f", str(plain), "-d", restore_setup.cluster.dsn(dbname="source")], check=True)
+    done = restore_setup.console.run("dumps", "keys", str(plain), "--list", timeout=LONG_S)
     assert done.code == 2
     assert "is a plain SQL script" in done.err

@@ -20,27 +20,27 @@ from dba_console.demo.cluster import Cluster
 from dba_console.jobs.tools.scratch_directory import NAME
 from dba_console.watch.probes.host.postmasters import PostmasterChildren
 from tests.background import session, wait_until
-from tests.cli.console import Console, Done
+from tests.cli.console import CompletedCommand, Console
 from tests.clusters import binaries_of
 from tests.disks import fill, mounted
 
 DATABASE = "app"
 TABLES = 6
 ROWS = 3_000
-STRANGE = 'a "b".c\n; d'
+ODD_NAME = 'a "b".c\n; d'
 LONG_S = 240.0
 """For whatever is waited for: the machine may have other things to do."""
 _TRIALS = "select count(*) from pg_stat_activity where application_name like 'dba-console-sweep:%'"
 
 
-class Ground:
+class SweepSetup:
     """A server with some tables, and a console that has nothing of this user."""
 
     def __init__(self, cluster: Cluster, console: Console) -> None:
         self.cluster, self.console = cluster, console
         self.dsn = cluster.dsn(dbname=DATABASE)
 
-    def dumps(self, *words: str) -> Done:
+    def dumps(self, *words: str) -> CompletedCommand:
         return self.console.run("dumps", *words, timeout=LONG_S)
 
     def sql(self, text: str) -> str:
@@ -52,24 +52,24 @@ class Ground:
         subprocess.run([program, "-d", self.dsn, "-f", str(path), *arguments], check=True, capture_output=True)
         return path
 
-    def until(self, question: str, answer: int, what: str) -> None:
+    def wait_for_row(self, question: str, answer: int, what: str) -> None:
         with closing(session(self.cluster, dbname=DATABASE)) as asking:
             wait_until(lambda: [(answer,)] == asking.execute(question).fetchall(), LONG_S, what=what)
 
     @contextmanager
-    def held(self, *more: str) -> Iterator[tuple[subprocess.Popen[str], psycopg.Connection[tuple[object, ...]]]]:
+    def held_sweep(self, *more: str) -> Iterator[tuple[subprocess.Popen[str], psycopg.Connection[tuple[object, ...]]]]:
         """A sweep whose first pg_dump has its locks and can go no further; who commits the session lets it go on."""
         with psycopg.connect(self.dsn) as holder:
             holder.execute("lock table pg_catalog.pg_policy in access exclusive mode")
             with self.console.running("dumps", "sweep", self.dsn, "-j", "2", *more) as process:
                 waits = f"{_TRIALS} and wait_event_type = 'Lock'"
-                self.until(waits, 1, "a trial that waits for the catalog")
+                self.wait_for_row(waits, 1, "a trial that waits for the catalog")
                 yield process, holder
                 holder.rollback()
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Cluster]:
+def cluster_with_tables() -> Iterator[Cluster]:
     with Cluster(binaries_of(None), settings={"max_connections": 40}, durable=False) as cluster:
         cluster.psql(f"create database {DATABASE}")
         for number in range(TABLES):
@@ -77,7 +77,7 @@ def served() -> Iterator[Cluster]:
                 f"create table t{number} as select i, md5(i::text) as name from generate_series(1, {ROWS}) i",
                 dbname=DATABASE,
             )
-        name = STRANGE.replace('"', '""')
+        name = ODD_NAME.replace('"', '""')
         cluster.psql(f"create table \"{name}\" as select 1 as i, E'two\\nlines \\\\.' as name", dbname=DATABASE)
         cluster.psql("alter table t0 add primary key (i)", dbname=DATABASE)
         cluster.psql("analyze", dbname=DATABASE)
@@ -85,21 +85,21 @@ def served() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def ground(served: Cluster, console: Console) -> Ground:
-    console.environment["DBA_CONSOLE_PG_BINDIR"] = str(served.binaries.directory)
-    return Ground(served, console)
+def sweep_setup(cluster_with_tables: Cluster, console: Console) -> SweepSetup:
+    console.environment["DBA_CONSOLE_PG_BINDIR"] = str(cluster_with_tables.binaries.directory)
+    return SweepSetup(cluster_with_tables, console)
 
 
-def sweeps_in(place: Path) -> list[Path]:
-    return [path for path in place.iterdir() if NAME.fullmatch(path.name)]
+def sweep_directories(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
 
 
 # -- the sweep -------------------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_finds_a_number_of_jobs_shows_its_table_and_saves_it(ground: Ground, tmp_path: Path) -> None:
-    assert ground.dumps("jobs", ground.dsn, "--plain").out == ""
-    done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path), "-j", "4", "--json")
+def test_a_sweep_finds_a_number_of_jobs_shows_its_table_and_saves_it(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    assert sweep_setup.dumps("jobs", sweep_setup.dsn, "--plain").out == ""
+    done = sweep_setup.dumps("sweep", sweep_setup.dsn, "--to", str(tmp_path), "-j", "4", "--json")
     assert done.code == 0, done.err
     (kept,) = done.objects()
     jobs = kept["jobs"]
@@ -108,15 +108,15 @@ def test_a_sweep_finds_a_number_of_jobs_shows_its_table_and_saves_it(ground: Gro
     assert kept["tables"] == kept["chosen_tables"] == TABLES + 1
     assert 0 < kept["ratio"] < 1
     assert list(tmp_path.iterdir()) == []
-    assert ground.dumps("jobs", ground.dsn, "--plain").out == f"{jobs}\n"
-    shown = ground.dumps("jobs", ground.dsn)
+    assert sweep_setup.dumps("jobs", sweep_setup.dsn, "--plain").out == f"{jobs}\n"
+    shown = sweep_setup.dumps("jobs", sweep_setup.dsn)
     assert shown.code == 0
     assert "limited by" in shown.out
     assert f"-j {jobs}: " in shown.out
 
 
-def test_it_dumps_to_nowhere_with_a_part_of_the_tables(ground: Ground) -> None:
-    done = ground.dumps("sweep", ground.dsn, "--share", "10%", "-j", "1", "--json")
+def test_it_dumps_to_nowhere_with_a_part_of_the_tables(sweep_setup: SweepSetup) -> None:
+    done = sweep_setup.dumps("sweep", sweep_setup.dsn, "--share", "10%", "-j", "1", "--json")
     if done.code != 0 and "no tmpfs directory" in done.err:
         pytest.skip("there is no memory mounted as a file system here")
     assert done.code == 0, done.err
@@ -126,19 +126,19 @@ def test_it_dumps_to_nowhere_with_a_part_of_the_tables(ground: Ground) -> None:
     assert not kept["rows"][0]["measured"], "of a part it is reckoned"
 
 
-def test_a_killed_sweep_ends_its_dump_and_the_next_one_cleans_up(ground: Ground, tmp_path: Path) -> None:
-    with ground.held("--to", str(tmp_path)) as (process, _):
+def test_a_killed_sweep_ends_its_dump_and_the_next_one_cleans_up(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    with sweep_setup.held_sweep("--to", str(tmp_path)) as (process, _):
         process.send_signal(signal.SIGKILL)
         process.wait(LONG_S)
-        ground.until(_TRIALS, 0, "the end of the killed sweep's pg_dump")
-        assert len(sweeps_in(tmp_path)) == 1
-    done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path), "-j", "1")
+        sweep_setup.wait_for_row(_TRIALS, 0, "the end of the killed sweep's pg_dump")
+        assert len(sweep_directories(tmp_path)) == 1
+    done = sweep_setup.dumps("sweep", sweep_setup.dsn, "--to", str(tmp_path), "-j", "1")
     assert done.code == 0, done.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_if_its_pg_dump_is_killed_that_is_reported_and_nothing_is_left(ground: Ground, tmp_path: Path) -> None:
-    with ground.held("--to", str(tmp_path)) as (process, _):
+def test_if_its_pg_dump_is_killed_that_is_reported_and_nothing_is_left(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    with sweep_setup.held_sweep("--to", str(tmp_path)) as (process, _):
         (child,) = PostmasterChildren("/proc", process.pid).read()
         os.kill(child, signal.SIGKILL)
         assert process.wait(LONG_S) == 7
@@ -147,32 +147,35 @@ def test_if_its_pg_dump_is_killed_that_is_reported_and_nothing_is_left(ground: G
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_sweep_leaves_nothing(ground: Ground, tmp_path: Path, number: signal.Signals) -> None:
-    with ground.held("--to", str(tmp_path)) as (process, _):
+def test_a_stopped_sweep_leaves_nothing(sweep_setup: SweepSetup, tmp_path: Path, number: signal.Signals) -> None:
+    with sweep_setup.held_sweep("--to", str(tmp_path)) as (process, _):
         process.send_signal(number)
         assert process.wait(LONG_S) == 130
         assert list(tmp_path.iterdir()) == []
-        ground.until(_TRIALS, 0, "the end of its pg_dump")
-    assert ground.dumps("jobs", ground.dsn, "--plain").out == ""
+        sweep_setup.wait_for_row(_TRIALS, 0, "the end of its pg_dump")
+    assert sweep_setup.dumps("jobs", sweep_setup.dsn, "--plain").out == ""
 
 
-def test_it_stops_for_sessions_that_wait_behind_it(ground: Ground, tmp_path: Path) -> None:
-    with ground.held("--to", str(tmp_path)) as (process, _), psycopg.connect(ground.dsn) as other:
+def test_it_stops_for_sessions_that_wait_behind_it(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    with sweep_setup.held_sweep("--to", str(tmp_path)) as (process, _), psycopg.connect(sweep_setup.dsn) as other:
         other.execute("lock table t1 in access exclusive mode")  # returns when the sweep has let go
         other.rollback()
         process.wait(LONG_S)
         assert process.returncode == 7
         assert process.stderr is not None
-        assert "waited" in (said := process.stderr.read()) and "exclusive lock" in said
+        assert "waited" in (message := process.stderr.read()) and "exclusive lock" in message
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_requested_midway_is_named_as_the_cause_of_its_end(ground: Ground, tmp_path: Path) -> None:
-    """The trial with one job ends by itself or gives way; the next one does not wait behind that lock."""
-    with ground.held("--to", str(tmp_path)) as (process, holder), closing(psycopg.connect(ground.dsn)) as other:
+def test_a_lock_requested_midway_is_named_as_the_cause_of_its_end(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    """The trial with one job ends or gives way; the next one does not wait for that lock."""
+    with (
+        sweep_setup.held_sweep("--to", str(tmp_path)) as (process, holder),
+        closing(psycopg.connect(sweep_setup.dsn)) as other,
+    ):
         other.pgconn.send_query(b"begin; lock table t1 in access exclusive mode")
         waits = "select count(*) from pg_locks where mode = 'AccessExclusiveLock' and not granted"
-        ground.until(waits, 1, "the one who asks")
+        sweep_setup.wait_for_row(waits, 1, "the one who asks")
         holder.rollback()
         assert process.wait(LONG_S) == 7
         assert process.stderr is not None
@@ -180,64 +183,64 @@ def test_a_lock_requested_midway_is_named_as_the_cause_of_its_end(ground: Ground
         assert list(tmp_path.iterdir()) == []
 
 
-def test_it_does_not_start_while_a_table_is_locked_exclusively(ground: Ground, tmp_path: Path) -> None:
-    with psycopg.connect(ground.dsn) as holder:
+def test_it_does_not_start_while_a_table_is_locked_exclusively(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    with psycopg.connect(sweep_setup.dsn) as holder:
         holder.execute("lock table t2 in access exclusive mode")
-        done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path))
+        done = sweep_setup.dumps("sweep", sweep_setup.dsn, "--to", str(tmp_path))
     assert done.code == 7
     assert "locked exclusively" in done.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_uses_no_connection_that_others_may_need(ground: Ground, tmp_path: Path) -> None:
-    ground.sql("create role few login superuser connection limit 4")
-    done = ground.dumps("sweep", ground.cluster.dsn(dbname=DATABASE, user="few"), "--to", str(tmp_path))
-    ground.sql("drop role few")
+def test_it_uses_no_connection_that_others_may_need(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    sweep_setup.sql("create role few login superuser connection limit 4")
+    done = sweep_setup.dumps("sweep", sweep_setup.cluster.dsn(dbname=DATABASE, user="few"), "--to", str(tmp_path))
+    sweep_setup.sql("drop role few")
     assert done.code == 8
     assert "the role's connection limit" in done.err
 
 
 @pytest.mark.root
 def test_a_directory_without_space_is_refused_and_one_that_fills_up_is_abandoned(
-    ground: Ground, tmp_path: Path
+    sweep_setup: SweepSetup, tmp_path: Path
 ) -> None:
     with mounted("tmpfs", tmp_path / "small", "-o", "size=1m") as small:
-        assert ground.dumps("estimate", ground.dsn, "--to", str(small)).code == 7
-        done = ground.dumps("sweep", ground.dsn, "--to", str(small))
+        assert sweep_setup.dumps("estimate", sweep_setup.dsn, "--to", str(small)).code == 7
+        done = sweep_setup.dumps("sweep", sweep_setup.dsn, "--to", str(small))
         assert done.code == 8
         assert "free" in done.err
     with mounted("tmpfs", tmp_path / "enough", "-o", "size=16m") as place:
-        with ground.held("--to", str(place)) as (process, _):
+        with sweep_setup.held_sweep("--to", str(place)) as (process, _):
             fill(place)  # by somebody else, meanwhile
             assert process.wait(LONG_S) == 7
             assert process.stderr is not None and "trial stopped: only" in process.stderr.read()
         assert [path.name for path in place.iterdir()] == ["filler"]
 
 
-def test_a_second_concurrent_sweep_is_refused(ground: Ground, tmp_path: Path) -> None:
-    with psycopg.connect(ground.cluster.dsn(dbname=DATABASE, application_name="dba-console:sweep")):
-        done = ground.dumps("sweep", ground.dsn, "--to", str(tmp_path))
+def test_a_second_concurrent_sweep_is_refused(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    with psycopg.connect(sweep_setup.cluster.dsn(dbname=DATABASE, application_name="dba-console:sweep")):
+        done = sweep_setup.dumps("sweep", sweep_setup.dsn, "--to", str(tmp_path))
     assert done.code == 8
     assert "another sweep" in done.err
 
 
-def test_a_password_is_neither_in_the_arguments_nor_in_the_output(ground: Ground, tmp_path: Path) -> None:
+def test_a_password_is_neither_in_the_arguments_nor_in_the_output(sweep_setup: SweepSetup, tmp_path: Path) -> None:
     password = f"hush-{uuid.uuid4().hex}"  # on no command line of another test
-    dsn = f"{ground.dsn} password={password}"
-    with psycopg.connect(ground.dsn) as holder:
+    dsn = f"{sweep_setup.dsn} password={password}"
+    with psycopg.connect(sweep_setup.dsn) as holder:
         holder.execute("lock table pg_catalog.pg_policy in access exclusive mode")
         environment = {"PGPASSWORD": password}
-        with ground.console.running(
-            "dumps", "sweep", ground.dsn, "-j", "1", "--to", str(tmp_path), **environment
+        with sweep_setup.console.running(
+            "dumps", "sweep", sweep_setup.dsn, "-j", "1", "--to", str(tmp_path), **environment
         ) as process:
-            ground.until(f"{_TRIALS} and wait_event_type = 'Lock'", 1, "a trial that waits")
+            sweep_setup.wait_for_row(f"{_TRIALS} and wait_event_type = 'Lock'", 1, "a trial that waits")
             arguments = [content(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
             assert any(b"dba-console-sweep" in one for one in arguments), "the trial itself is among them"
             assert not any(password.encode() in one for one in arguments)
             holder.rollback()
             out, err = process.communicate(timeout=LONG_S)
     assert process.returncode == 0, err
-    assert password not in out + err + str(list((ground.console.home / "state").rglob("*.json")))
+    assert password not in out + err + str(list((sweep_setup.console.home / "state").rglob("*.json")))
     assert dsn not in out
 
 
@@ -253,16 +256,18 @@ def content(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("form", ["-Fd", "-Fc", "-Ft"])
-def test_a_complete_archive_is_listed_and_read_to_its_end(ground: Ground, tmp_path: Path, form: str) -> None:
-    archive = ground.dump(tmp_path / "dump", form)
-    listed = ground.dumps("list", str(archive), "--json")
+def test_a_complete_archive_is_listed_and_read_to_its_end(sweep_setup: SweepSetup, tmp_path: Path, form: str) -> None:
+    archive = sweep_setup.dump(tmp_path / "dump", form)
+    listed = sweep_setup.dumps("list", str(archive), "--json")
     assert listed.code == 0, listed.err
     (found,) = listed.objects()
     assert found["tables"] == TABLES + 1
     assert found["database"] == DATABASE
     assert found["phases"]["data"] == TABLES + 1 and found["phases"]["indexes"] == 1
     assert any(name.startswith('public.a "b".c␊') for name, _ in found["biggest"])
-    done = ground.dumps("verify", str(archive), "--sample", "99", "--dsn", ground.dsn, "--seed", "7", "--json")
+    done = sweep_setup.dumps(
+        "verify", str(archive), "--sample", "99", "--dsn", sweep_setup.dsn, "--seed", "7", "--json"
+    )
     assert done.code == 0, done.out
     (verdict,) = done.objects()
     assert verdict["good"] and verdict["seed"] == 7
@@ -271,56 +276,58 @@ def test_a_complete_archive_is_listed_and_read_to_its_end(ground: Ground, tmp_pa
     assert set(rows.values()) == {(ROWS, ROWS)} and len(rows) == TABLES
 
 
-def test_rows_added_since_are_reported_as_added_since(ground: Ground, tmp_path: Path) -> None:
-    archive = ground.dump(tmp_path / "dump", "-Fd", "-t", "t3")
-    ground.sql("insert into t3 select i, 'new' from generate_series(1, 1234) i")
-    done = ground.dumps("verify", str(archive), "--sample", "1", "--dsn", ground.dsn)
-    ground.sql("delete from t3 where name = 'new'")
+def test_rows_added_since_are_reported_as_added_since(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    archive = sweep_setup.dump(tmp_path / "dump", "-Fd", "-t", "t3")
+    sweep_setup.sql("insert into t3 select i, 'new' from generate_series(1, 1234) i")
+    done = sweep_setup.dumps("verify", str(archive), "--sample", "1", "--dsn", sweep_setup.dsn)
+    sweep_setup.sql("delete from t3 where name = 'new'")
     assert done.code == 0, done.err
     assert "+1,234" in done.out and "not an error in the dump" in done.out
 
 
-def test_a_truncated_data_file_is_reported_with_its_table(ground: Ground, tmp_path: Path) -> None:
-    archive = ground.dump(tmp_path / "dump", "-Fd")
+def test_a_truncated_data_file_is_reported_with_its_table(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    archive = sweep_setup.dump(tmp_path / "dump", "-Fd")
     file = max(archive.glob("*.dat.gz"), key=lambda path: path.stat().st_size)
     file.write_bytes(file.read_bytes()[:-1000])
-    done = ground.dumps("verify", str(archive))
+    done = sweep_setup.dumps("verify", str(archive))
     assert done.code == 7
     assert "truncated" in done.out and "public.t" in done.out
     file.unlink()
     for verb in ("list", "verify"):
-        done = ground.dumps(verb, str(archive))
+        done = sweep_setup.dumps(verb, str(archive))
         assert done.code == 7
         assert "is missing" in done.out
 
 
-def test_a_truncated_custom_archive_is_reported(ground: Ground, tmp_path: Path) -> None:
-    archive = ground.dump(tmp_path / "dump", "-Fc")
+def test_a_truncated_custom_archive_is_reported(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    archive = sweep_setup.dump(tmp_path / "dump", "-Fc")
     archive.write_bytes(archive.read_bytes()[: archive.stat().st_size * 2 // 3])
-    done = ground.dumps("verify", str(archive))
+    done = sweep_setup.dumps("verify", str(archive))
     assert done.code == 7, done.out
     assert "verification failed" in done.out
 
 
-def test_an_invalid_archive_and_one_of_a_later_version_are_clear_errors(ground: Ground, tmp_path: Path) -> None:
-    archive = ground.dump(tmp_path / "dump", "-Fc")
+def test_an_invalid_archive_and_one_of_a_later_version_are_clear_errors(
+    sweep_setup: SweepSetup, tmp_path: Path
+) -> None:
+    archive = sweep_setup.dump(tmp_path / "dump", "-Fc")
     content = bytearray(archive.read_bytes())
     content[6] = 99  # magic, major, minor
     archive.write_bytes(content)
-    later = ground.dumps("list", str(archive))
+    later = sweep_setup.dumps("list", str(archive))
     (tmp_path / "text").write_text("nothing of the kind\n")
-    for done in (later, ground.dumps("verify", str(archive)), ground.dumps("list", str(tmp_path / "text"))):
+    for done in (later, sweep_setup.dumps("verify", str(archive)), sweep_setup.dumps("list", str(tmp_path / "text"))):
         assert done.code == 5
         assert done.err.startswith("error: ") and "Traceback" not in done.err
 
 
-def test_a_plain_dump_is_read_to_its_last_line(ground: Ground, tmp_path: Path) -> None:
-    archive = ground.dump(tmp_path / "dump.sql", "-Fp")
-    assert "no table of contents" in ground.dumps("list", str(archive)).out
-    assert ground.dumps("list", str(tmp_path / "nothing")).code == 2
-    assert ground.dumps("verify", str(archive)).code == 0
+def test_a_plain_dump_is_read_to_its_last_line(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    archive = sweep_setup.dump(tmp_path / "dump.sql", "-Fp")
+    assert "no table of contents" in sweep_setup.dumps("list", str(archive)).out
+    assert sweep_setup.dumps("list", str(tmp_path / "nothing")).code == 2
+    assert sweep_setup.dumps("verify", str(archive)).code == 0
     archive.write_text(archive.read_text()[:-200])
-    done = ground.dumps("verify", str(archive))
+    done = sweep_setup.dumps("verify", str(archive))
     assert done.code == 7
     assert "truncated" in done.out
 
@@ -328,16 +335,16 @@ def test_a_plain_dump_is_read_to_its_last_line(ground: Ground, tmp_path: Path) -
 # -- what is expected ------------------------------------------------------------------------------------------------
 
 
-def test_an_estimate_uses_the_tables_and_after_a_sweep_its_dumps(ground: Ground, tmp_path: Path) -> None:
-    before = json.loads(ground.dumps("estimate", ground.dsn, "--to", str(tmp_path), "--json").out)
+def test_an_estimate_uses_the_tables_and_after_a_sweep_its_dumps(sweep_setup: SweepSetup, tmp_path: Path) -> None:
+    before = json.loads(sweep_setup.dumps("estimate", sweep_setup.dsn, "--to", str(tmp_path), "--json").out)
     assert before["dump_bytes"] is None and before["ratio"] is None
     assert before["at_most_bytes"] == before["table_bytes"] > TABLES * ROWS * 30
     assert before["free_bytes"] > 0 and before["fits"] is True
-    assert ground.dumps("sweep", ground.dsn, "--to", str(tmp_path), "-j", "1").code == 0
-    after = json.loads(ground.dumps("estimate", ground.dsn, "--to", str(tmp_path), "--json").out)
-    whole = ground.dump(tmp_path / "whole", "-Fd")
+    assert sweep_setup.dumps("sweep", sweep_setup.dsn, "--to", str(tmp_path), "-j", "1").code == 0
+    after = json.loads(sweep_setup.dumps("estimate", sweep_setup.dsn, "--to", str(tmp_path), "--json").out)
+    whole = sweep_setup.dump(tmp_path / "whole", "-Fd")
     size = sum(path.stat().st_size for path in whole.iterdir())
     shutil.rmtree(whole)
     assert after["dump_bytes"] == pytest.approx(size, rel=0.1)
     assert "sweep" in after["ratio_from"]
-    assert int(ground.dumps("estimate", ground.dsn, "--bytes").out) == after["at_most_bytes"]
+    assert int(sweep_setup.dumps("estimate", sweep_setup.dsn, "--bytes").out) == after["at_most_bytes"]

@@ -9,7 +9,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster, make_standby
 from tests.background import wait_until
-from tests.cli.cluster_pair import TO_DB2, Pair, checks, set_value, wait_until_streaming
+from tests.cli.cluster_pair import TO_DB2, Pair, cluster_checks, set_value, wait_until_streaming
 from tests.cli.console import Console
 from tests.sql import query, wait_for
 
@@ -18,7 +18,7 @@ FAILOVER = (*TO_DB2, "--failover")
 
 
 @pytest.fixture(scope="module")
-def third(pair: Pair) -> Iterator[Cluster]:
+def third_cluster(pair: Pair) -> Iterator[Cluster]:
     standby = make_standby(pair.primary)
     try:
         standby.start()
@@ -29,7 +29,7 @@ def third(pair: Pair) -> Iterator[Cluster]:
 
 
 @contextmanager
-def dead(pair: Pair) -> Iterator[None]:
+def killed_primary(pair: Pair) -> Iterator[None]:
     """The primary is killed, and no standby has a connection to it any more."""
     pair.primary.kill()
     try:
@@ -41,15 +41,15 @@ def dead(pair: Pair) -> Iterator[None]:
 
 
 def test_a_primary_that_answers_is_never_failed_over(shop: Console) -> None:
-    found = checks(shop, ready=False, command=FAILOVER)
+    found = cluster_checks(shop, ready=False, command=FAILOVER)
     assert "db1 answers as the primary at 0/" in found["primary"]["text"]
     assert found["primary"]["fix"].endswith("run cutover --input cluster=shop --input to=db2")
 
 
 def test_a_dead_primary_is_proved_from_this_host_and_from_the_standby(shop: Console, pair: Pair) -> None:
     assert shop.run("cluster", "show", "shop").code == 0
-    with dead(pair):
-        found = checks(shop, ready=True, command=FAILOVER)
+    with killed_primary(pair):
+        found = cluster_checks(shop, ready=True, command=FAILOVER)
         plain = shop.run(*FAILOVER)
     assert found["primary"]["state"] == "ok" and "db1 is down as seen from this host" in found["primary"]["text"]
     assert found["view.db2"]["text"] == "db2 receives no WAL: its WAL receiver has no connection"
@@ -58,20 +58,20 @@ def test_a_dead_primary_is_proved_from_this_host_and_from_the_standby(shop: Cons
 
 
 def test_the_loss_of_the_standby_is_a_number_and_a_standby_that_has_it_is_named(
-    shop: Console, pair: Pair, third: Cluster
+    shop: Console, pair: Pair, third_cluster: Cluster
 ) -> None:
     upstream = query(pair.standby, "show primary_conninfo").replace("'", "''")
     set_value(pair.standby, "primary_conninfo", "")
     try:
         query(pair.primary, "create table lost as select generate_series(1, 1000)")
-        wait_for_same(pair.primary, third)
+        wait_for_same(pair.primary, third_cluster)
         shop.run("cluster", "show", "shop")
-        with dead(pair):
-            alone = checks(shop, ready=True, command=FAILOVER)
-            shop.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{third.dsn()}"'))
-            found = checks(shop, ready=False, command=FAILOVER)
-            wait_until(lambda: not query(third, "select 1 from pg_stat_wal_receiver"))
-            other = checks(shop, ready=True, command=("cluster", "check", "shop", "--to", "db3", "--failover"))
+        with killed_primary(pair):
+            alone = cluster_checks(shop, ready=True, command=FAILOVER)
+            shop.write_config(pair.configured(f'[clusters.shop.nodes.db3]\ndsn = "{third_cluster.dsn()}"'))
+            found = cluster_checks(shop, ready=False, command=FAILOVER)
+            wait_until(lambda: not query(third_cluster, "select 1 from pg_stat_wal_receiver"))
+            other = cluster_checks(shop, ready=True, command=("cluster", "check", "shop", "--to", "db3", "--failover"))
     finally:
         set_value(pair.standby, "primary_conninfo", upstream)
         wait_until_streaming(pair.primary, 2)
@@ -84,13 +84,13 @@ def test_a_standby_that_still_receives_from_the_primary_disproves_its_death(shop
     """As after a cut between this host and the primary alone."""
     shop.write_config(pair.configured().replace(f"port={pair.primary.port}", "port=1"))
     query(pair.primary, "select pg_switch_wal()")  # a message to the standby
-    found = checks(shop, ready=False, command=FAILOVER)
+    found = cluster_checks(shop, ready=False, command=FAILOVER)
     assert found["view.db2"]["state"] == "failed" and "the primary runs" in found["view.db2"]["breaks"]
 
 
 def test_a_primary_that_refuses_the_role_or_starts_up_is_alive(shop: Console, pair: Pair) -> None:
     shop.write_config(pair.configured().replace("user=postgres", "user=unknown_role", 1))
-    assert "db1 is not dead" in checks(shop, ready=False, command=FAILOVER)["primary"]["text"]
+    assert "db1 is not dead" in cluster_checks(shop, ready=False, command=FAILOVER)["primary"]["text"]
 
 
 def wait_for_same(primary: Cluster, standby: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Findings on the command line: told, acknowledged, silenced, counted by `check`. Real server, real agent."""
+"""Findings on the command line: listed, acknowledged, silenced, counted by `check`. Real server, real agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
-from tests.cli.console import BUSY_HOST, Agent, Console, Done, own_console
+from tests.cli.console import BUSY_HOST, Agent, CompletedCommand, Console, own_console
 
 FILLING = (
     BUSY_HOST
@@ -27,57 +27,57 @@ RULE = "connections-filling"
 
 
 @pytest.fixture(scope="module")
-def watched(cluster: Cluster) -> Iterator[Console]:
+def console_with_finding(cluster: Cluster) -> Iterator[Console]:
     """A console with an agent that finds the server's connections nearly taken. Its findings stay as they are."""
-    with own_console() as console, watching(console, cluster):
+    with own_console() as console, running_agent(console, cluster):
         yield console
 
 
 @contextmanager
-def watching(console: Console, cluster: Cluster) -> Iterator[Agent]:
+def running_agent(console: Console, cluster: Cluster) -> Iterator[Agent]:
     console.write_config(FILLING.format(critical=95.0))
     with console.watching(cluster.dsn()) as agent:
         agent.raised(RULE)
         yield agent
 
 
-def until(agent: Agent, state: str) -> None:
+def wait_for_state(agent: Agent, state: str) -> None:
     """Wait until the finding is in that state."""
     agent.until(lambda frame: [row.state for row in frame.findings if row.rule == RULE] == [state], f"{RULE}: {state}")
 
 
-def test_a_finding_is_listed_with_its_start_and_its_severity(watched: Console, cluster: Cluster) -> None:
-    done = watched.run("findings", "list", cluster.dsn())
+def test_a_finding_is_listed_with_its_start_and_its_severity(console_with_finding: Console, cluster: Cluster) -> None:
+    done = console_with_finding.run("findings", "list", cluster.dsn())
     assert done.code == 0
     row = next(line for line in done.out.splitlines() if "connections-filling" in line)
     assert "warning" in row and "open" in row
 
 
-def test_a_finding_has_all_its_evidence_as_json(watched: Console, cluster: Cluster) -> None:
-    found = watched.run("findings", "list", "--json", cluster.dsn()).objects()
+def test_a_finding_has_all_its_evidence_as_json(console_with_finding: Console, cluster: Cluster) -> None:
+    found = console_with_finding.run("findings", "list", "--json", cluster.dsn()).objects()
     filling = next(one for one in found if one["id"] == "connections-filling")
     assert filling["evidence"]["used"] >= 1
     assert filling["evidence"]["usable"] > filling["evidence"]["used"]
     assert filling["since"].endswith("Z")
 
 
-def test_a_finding_is_shown_in_full_by_a_prefix_of_its_name(watched: Console, cluster: Cluster) -> None:
-    done = watched.run("findings", "show", "connections-f", cluster.dsn())
+def test_a_finding_is_shown_in_full_by_a_prefix_of_its_name(console_with_finding: Console, cluster: Cluster) -> None:
+    done = console_with_finding.run("findings", "show", "connections-f", cluster.dsn())
     assert done.code == 0
     assert "evidence: used" in done.out
 
 
-def test_the_findings_are_in_the_json_object_of_show(watched: Console, cluster: Cluster) -> None:
-    [tick] = watched.run("show", "--json", cluster.dsn()).objects()
+def test_the_findings_are_in_the_json_object_of_show(console_with_finding: Console, cluster: Cluster) -> None:
+    [tick] = console_with_finding.run("show", "--json", cluster.dsn()).objects()
     assert [one["severity"] for one in tick["findings"] if one["id"] == "connections-filling"] == ["warning"]
 
 
 def test_an_acknowledged_finding_has_name_and_note_and_is_an_event(console: Console, cluster: Cluster) -> None:
-    with watching(console, cluster) as agent:
+    with running_agent(console, cluster) as agent:
         done = console.run("findings", "ack", RULE, "--note", "pool is being resized", cluster.dsn())
         assert done.code == 0, done.err
         assert "acknowledged by" in done.out
-        until(agent, "acknowledged")
+        wait_for_state(agent, "acknowledged")
         listed = console.run("findings", "list", cluster.dsn())
         assert listed.code == 0 and "acknowledged" in listed.out
         [tick] = console.run("show", "--json", "events", cluster.dsn()).objects()
@@ -87,38 +87,40 @@ def test_an_acknowledged_finding_has_name_and_note_and_is_an_event(console: Cons
 def test_a_silenced_finding_does_not_alarm_even_with_another_agent_until_unsilenced(
     console: Console, cluster: Cluster
 ) -> None:
-    with watching(console, cluster) as agent:
+    with running_agent(console, cluster) as agent:
         assert console.run("check", cluster.dsn()).code == 1
         assert console.run("findings", "silence", RULE, "--for", "1h", cluster.dsn()).code == 0
-        until(agent, "silenced")
+        wait_for_state(agent, "silenced")
         quiet = console.run("check", cluster.dsn())
         assert (quiet.code, "silenced" in quiet.out) == (0, True)
-    with watching(console, cluster) as agent:
-        until(agent, "silenced")
+    with running_agent(console, cluster) as agent:
+        wait_for_state(agent, "silenced")
         assert "silenced" in console.run("findings", "list", cluster.dsn()).out
         assert console.run("findings", "unsilence", RULE, cluster.dsn()).code == 0
-        until(agent, "open")
+        wait_for_state(agent, "open")
         assert console.run("check", cluster.dsn()).code == 1
 
 
-def test_an_acknowledgement_of_an_unknown_finding_is_refused_with_a_hint(watched: Console, cluster: Cluster) -> None:
-    done = watched.run("findings", "ack", "disk-on-fire", cluster.dsn())
+def test_an_acknowledgement_of_an_unknown_finding_is_refused_with_a_hint(
+    console_with_finding: Console, cluster: Cluster
+) -> None:
+    done = console_with_finding.run("findings", "ack", "disk-on-fire", cluster.dsn())
     assert done.code == 2
     assert done.err.startswith("error: no open finding 'disk-on-fire'\nhint: open findings: connections-filling")
 
 
-def test_without_a_server_name_the_only_agent_is_used_and_that_is_reported(watched: Console) -> None:
-    listed = watched.run("findings", "list")
+def test_without_a_server_name_the_only_agent_is_used_and_that_is_reported(console_with_finding: Console) -> None:
+    listed = console_with_finding.run("findings", "list")
     assert listed.code == 0 and RULE in listed.out
     assert "the only running agent, which watches postgres" in listed.err
-    refused = watched.run("findings", "ack", "no-such-rule")
+    refused = console_with_finding.run("findings", "ack", "no-such-rule")
     assert "no open finding 'no-such-rule'" in refused.err
 
 
-def test_for_another_server_the_running_agents_are_listed(watched: Console) -> None:
-    named = watched.run("findings", "silence", RULE, "host=/nowhere dbname=app")
+def test_for_another_server_the_running_agents_are_listed(console_with_finding: Console) -> None:
+    named = console_with_finding.run("findings", "silence", RULE, "host=/nowhere dbname=app")
     assert (named.code, "no agent watches app" in named.err, "agents run for postgres" in named.err) == (3, True, True)
-    by_environment = watched.run("findings", "silence", RULE, PGDATABASE="app", PGHOST="/nowhere")
+    by_environment = console_with_finding.run("findings", "silence", RULE, PGDATABASE="app", PGHOST="/nowhere")
     assert (by_environment.code, "no agent watches app" in by_environment.err) == (3, True)
 
 
@@ -147,9 +149,9 @@ def test_check_without_an_agent_follows_the_configured_thresholds(
     assert "connections-filling" in done.out.splitlines()[0]
 
 
-def test_replay_can_start_at_a_raised_finding(watched: Console) -> None:
-    def shown() -> Done | None:
-        done = watched.run("replay", "last", "--at", "finding:connections-filling", "--show", "--json")
+def test_replay_can_start_at_a_raised_finding(console_with_finding: Console) -> None:
+    def shown() -> CompletedCommand | None:
+        done = console_with_finding.run("replay", "last", "--at", "finding:connections-filling", "--show", "--json")
         return done if done.code == 0 else None
 
     done = wait_until(shown, 60, what="the finding in the recording")

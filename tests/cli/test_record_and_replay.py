@@ -13,9 +13,9 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import idle_sessions, session, wait_until
-from tests.cli.console import BUSY_HOST, LISTENS_S, Agent, Console, Done, own_console
+from tests.cli.console import BUSY_HOST, LISTEN_LIMIT_S, Agent, CompletedCommand, Console, own_console
 
-SEATS = "select string_agg(pid::text, ' ') from pg_stat_activity where application_name like 'dba-console%'"
+CONSOLE_PIDS = "select string_agg(pid::text, ' ') from pg_stat_activity where application_name like 'dba-console%'"
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def recording(cluster: Cluster) -> Iterator[tuple[Console, Agent]]:
             yield console, agent
 
 
-def only(done: Done) -> dict[str, object]:
+def only(done: CompletedCommand) -> dict[str, object]:
     assert done.code == 0, done.err
     [found] = done.objects()
     assert isinstance(found, dict)
@@ -62,8 +62,8 @@ def test_the_session_directory_is_private(recorded: Console) -> None:
 def test_a_session_lists_its_events(recorded: Console) -> None:
     shown = recorded.run("session", "show")
     assert shown.code == 0
-    [told] = recorded.run("session", "show", "--json").objects()
-    assert ("no gaps" in shown.out) == (told["gaps"] == [])
+    [reported] = recorded.run("session", "show", "--json").objects()
+    assert ("no gaps" in shown.out) == (reported["gaps"] == [])
     assert "recording ended: the requested time is over" in shown.out
 
 
@@ -101,7 +101,7 @@ def test_a_time_before_the_end_may_be_written_with_a_minus(recorded: Console) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (("last", "--at", "tomorrow", "--show"), 2, "not a time: 'tomorrow'"),
         (("last", "--at", "2001-01-01", "--show"), 6, "nothing was recorded"),
@@ -111,11 +111,11 @@ def test_a_time_before_the_end_may_be_written_with_a_minus(recorded: Console) ->
     ],
 )
 def test_a_replay_error_is_reported_in_one_sentence(
-    recorded: Console, arguments: tuple[str, ...], code: int, said: str
+    recorded: Console, arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
     done = recorded.run("replay", *arguments)
     assert (done.code, done.out) == (code, "")
-    assert said in done.err
+    assert expected in done.err
 
 
 def test_replay_without_a_terminal_names_the_text_command(recorded: Console) -> None:
@@ -155,7 +155,7 @@ def test_a_pinned_session_survives_a_prune_of_all_others(recorded: Console, tmp_
     sessions = tmp_path / "sessions"
     shutil.copytree(recorded.sessions, sessions)
 
-    def session(*arguments: str) -> Done:
+    def session(*arguments: str) -> CompletedCommand:
         place = str(sessions)
         return recorded.run("session", *arguments, DBA_CONSOLE_SESSIONS=place, DBA_CONSOLE_RECORDING_MAX_SIZE="1kB")
 
@@ -180,14 +180,14 @@ def test_show_check_and_doctor_use_the_agent_that_runs(recording: tuple[Console,
     agent.until(lambda frame: frame.connections.source == "sql", "its own connection")
     with closing(session(cluster)) as asking:
 
-        def seats() -> str:
-            [(pids,)] = asking.execute(SEATS).fetchall()
+        def console_pids() -> str:
+            [(pids,)] = asking.execute(CONSOLE_PIDS).fetchall()
             return str(pids)
 
-        wait_until(lambda: len(seats().split()) == 1, 60, what="the agent's connection alone")
-        pid = seats()
+        wait_until(lambda: len(console_pids().split()) == 1, 60, what="the agent's connection alone")
+        pid = console_pids()
         assert only(console.run("show", "--json", cluster.dsn()))["seq"]
-        assert seats() == pid
+        assert console_pids() == pid
     assert console.run("check", cluster.dsn()).code == 0
     assert f"the running agent (pid {agent.process.pid})" in console.run("doctor", cluster.dsn()).out
     [listed] = console.run("attach", "--json").objects()
@@ -221,7 +221,7 @@ def test_an_interrupted_show_ends_with_the_shell_exit_code_and_no_message(consol
         assert process.stdout is not None
         assert process.stdout.readline().startswith("{")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=LISTENS_S)
+        _, err = process.communicate(timeout=LISTEN_LIMIT_S)
     assert (process.returncode, err) == (130, "")
 
 
@@ -233,9 +233,9 @@ def test_show_says_when_its_agent_ends(console: Console, cluster: Cluster) -> No
         assert show.stdout is not None
         assert show.stdout.readline().startswith("{")
         agent.process.send_signal(signal.SIGTERM)
-        out, err = agent.process.communicate(timeout=LISTENS_S)
+        out, err = agent.process.communicate(timeout=LISTEN_LIMIT_S)
         assert (agent.process.returncode, out, len(err.splitlines())) == (0, "", 1), err
-        _, err = show.communicate(timeout=LISTENS_S)
+        _, err = show.communicate(timeout=LISTEN_LIMIT_S)
     assert show.returncode == 3
     assert err.startswith("error: lost the connection to the agent")
 

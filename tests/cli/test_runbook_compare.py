@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.cli.console import Console, Done, own_console
+from tests.cli.console import CompletedCommand, Console, own_console
 
 WAIT_S = 180.0
 DOCUMENT = """# Practice
@@ -42,13 +42,13 @@ text = "Read it"
 
 
 @pytest.fixture(scope="module")
-def walked(cluster: Cluster) -> Iterator[Console]:
+def console_with_runs(cluster: Cluster) -> Iterator[Console]:
     """A console with two runs about one cluster, one about another between them, and a rehearsal."""
     with own_console() as console, console.watching(cluster.dsn()):
         book = console.home / "practice.md"
         book.write_text(DOCUMENT)
 
-        def walk(verb: str, name: str, to: str) -> Done:
+        def walk(verb: str, name: str, to: str) -> CompletedCommand:
             given = ("--input", f"cluster={name}", "--input", f"to={to}", "--yes", "--dsn", cluster.dsn())
             done = console.run("runbook", verb, str(book), *given, timeout=WAIT_S)
             assert done.code == 0, done
@@ -64,12 +64,12 @@ def walked(cluster: Cluster) -> Iterator[Console]:
         yield console
 
 
-def compared(console: Console, *arguments: str) -> Done:
+def compare(console: Console, *arguments: str) -> CompletedCommand:
     return console.run("runbook", "runs", *arguments, "--compare", timeout=WAIT_S)
 
 
-def test_runs_of_one_cluster_are_compared_without_rehearsals(walked: Console) -> None:
-    [found] = compared(walked, "practice", "--json").objects()
+def test_runs_of_one_cluster_are_compared_without_rehearsals(console_with_runs: Console) -> None:
+    [found] = compare(console_with_runs, "practice", "--json").objects()
     assert (found["runbook"], found["about"], found["mode"]) == ("practice", "cluster shop", "run")
     assert [one["inputs"]["to"] for one in found["runs"]] == ["db2", "db1"]
     rows = {(row["kind"], row["id"]): row for row in found["rows"]}
@@ -81,24 +81,24 @@ def test_runs_of_one_cluster_are_compared_without_rehearsals(walked: Console) ->
     assert (known["usual_runs"], known["last_s"]) == (1, pytest.approx(move["values"][0]))
 
 
-def test_the_table_shows_run_names_that_the_command_accepts(walked: Console) -> None:
-    shown = compared(walked, "practice", "--count", "2")
+def test_the_table_shows_run_names_that_the_command_accepts(console_with_runs: Console) -> None:
+    shown = compare(console_with_runs, "practice", "--count", "2")
     assert shown.code == 0, shown
     lines = shown.out.splitlines()
     assert lines[0] == "runs of practice, cluster shop"
     _, _, run, change = lines[2].split()
     assert change == "change"
-    again = compared(walked, run)
+    again = compare(console_with_runs, run)
     assert again.code == 0 and f" {run} " in again.out, "a run is compared with those before it"
     assert any(line.split()[:3] == ["to", "db2", "db1"] for line in lines)
     assert any(line.startswith("  start the other") for line in lines)
 
 
-def test_a_rehearsal_is_compared_with_rehearsals(walked: Console) -> None:
-    [found] = compared(walked, "last", "--json").objects()
+def test_a_rehearsal_is_compared_with_rehearsals(console_with_runs: Console) -> None:
+    [found] = compare(console_with_runs, "last", "--json").objects()
     assert (found["mode"], len(found["runs"])) == ("rehearse", 1)
 
 
-def test_a_runbook_without_a_run_is_named(walked: Console) -> None:
-    none = compared(walked, "cache-drop")
+def test_a_runbook_without_a_run_is_named(console_with_runs: Console) -> None:
+    none = compare(console_with_runs, "cache-drop")
     assert none.code == 6 and "cache-drop" in none.err

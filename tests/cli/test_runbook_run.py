@@ -15,7 +15,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
-from tests.cli.console import Console, Done, own_console
+from tests.cli.console import CompletedCommand, Console, own_console
 
 WAIT_S = 180.0
 
@@ -63,85 +63,89 @@ select {holds}
 
 
 @dataclass(frozen=True)
-class Ground:
+class RunbookSetup:
     """A console whose agent watches a server, and two runbooks: one that ends well, one that does not."""
 
     console: Console
     dsn: str
     target: str
 
-    def book(self, holds: str = "true") -> str:
+    def write_runbook(self, holds: str = "true") -> str:
         name = "small" if holds == "true" else "sour"
         path = self.console.home / f"{name}.md"
         path.write_text(DOCUMENT.format(id=name, holds=holds))
         return str(path)
 
-    def runbook(self, verb: str, *arguments: str, stdin: str | None = None, **environ: str) -> Done:
+    def runbook(self, verb: str, *arguments: str, stdin: str | None = None, **environ: str) -> CompletedCommand:
         return self.console.run("runbook", verb, *arguments, "--dsn", self.dsn, stdin=stdin, timeout=WAIT_S, **environ)
 
-    def story(self, run: str = "last") -> Done:
+    def show_run(self, run: str = "last") -> CompletedCommand:
         return self.console.run("runbook", "runs", run, timeout=WAIT_S)
 
 
 @pytest.fixture(scope="module")
-def ground(cluster: Cluster) -> Iterator[Ground]:
+def runbooks(cluster: Cluster) -> Iterator[RunbookSetup]:
     with own_console() as console, console.watching(cluster.dsn()) as agent:
-        yield Ground(console, cluster.dsn(), agent.target)
+        yield RunbookSetup(console, cluster.dsn(), agent.target)
 
 
-def test_a_run_with_all_inputs_given_succeeds_and_is_reported(ground: Ground) -> None:
-    done = ground.runbook(
-        "run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", "--input", "word=salve"
+def test_a_run_with_all_inputs_given_succeeds_and_is_reported(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook(
+        "run", runbooks.write_runbook(), "--confirm", f"say-it={runbooks.target}", "--yes", "--input", "word=salve"
     )
     assert done.code == 0, done
-    for said in ("A small one", f"on {ground.target}", "SMALL: salve", "SMALL ! on the side", "done"):
-        assert said in done.out
-    story = ground.story()
+    for message in ("A small one", f"on {runbooks.target}", "SMALL: salve", "SMALL ! on the side", "done"):
+        assert message in done.out
+    story = runbooks.show_run()
     assert story.code == 0
     assert "done" in story.out and "salve" not in story.err
 
 
-def test_output_is_in_the_log_of_the_session(ground: Ground) -> None:
-    done = ground.runbook("run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", "--input", "word=ave")
+def test_output_is_in_the_log_of_the_session(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook(
+        "run", runbooks.write_runbook(), "--confirm", f"say-it={runbooks.target}", "--yes", "--input", "word=ave"
+    )
     assert done.code == 0, done
-    log = next(ground.console.sessions.glob("*/session.log"))
+    log = next(runbooks.console.sessions.glob("*/session.log"))
     wait_until(lambda: " SMALL: ave\n" in log.read_text(), WAIT_S, what="the line in session.log")
 
 
-def test_an_unconfirmed_change_is_not_done_and_the_exit_code_says_so(ground: Ground) -> None:
-    done = ground.runbook("run", ground.book(), "--yes")
+def test_an_unconfirmed_change_is_not_done_and_the_exit_code_says_so(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook("run", runbooks.write_runbook(), "--yes")
     assert done.code == 8, done
-    assert f"--confirm say-it={ground.target}" in done.out
+    assert f"--confirm say-it={runbooks.target}" in done.out
     assert "and nothing." not in done.out
-    assert "aborted" in ground.story().out
+    assert "aborted" in runbooks.show_run().out
 
 
-def test_without_a_confirmation_nothing_is_started(ground: Ground) -> None:
-    done = ground.runbook("run", ground.book())
+def test_without_a_confirmation_nothing_is_started(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook("run", runbooks.write_runbook())
     assert done.code == 8, done
     assert "--confirm start=yes" in done.out
 
 
-def test_a_confirmation_for_another_server_is_not_accepted(ground: Ground) -> None:
-    done = ground.runbook("run", ground.book(), "--confirm", "say-it=another", "--yes")
+def test_a_confirmation_for_another_server_is_not_accepted(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook("run", runbooks.write_runbook(), "--confirm", "say-it=another", "--yes")
     assert done.code == 8, done
     assert "does not fit" in done.out and "and nothing." not in done.out
 
 
-def test_a_check_that_fails_fails_the_run(ground: Ground) -> None:
-    done = ground.runbook("run", ground.book("false"), "--confirm", f"say-it={ground.target}", "--yes")
+def test_a_check_that_fails_fails_the_run(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook("run", runbooks.write_runbook("false"), "--confirm", f"say-it={runbooks.target}", "--yes")
     assert done.code == 7, done
     assert "failed" in done.out
 
 
-def test_with_plain_lines_of_a_pipe_are_answers(ground: Ground) -> None:
-    done = ground.runbook("run", ground.book(), "--plain", stdin=f"yes\n{ground.target}\ny\n")
+def test_with_plain_lines_of_a_pipe_are_answers(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook("run", runbooks.write_runbook(), "--plain", stdin=f"yes\n{runbooks.target}\ny\n")
     assert done.code == 0, done
-    assert f"type `{ground.target}` >" in done.out
+    assert f"type `{runbooks.target}` >" in done.out
 
 
-def test_json_prints_an_object_for_every_event(ground: Ground) -> None:
-    done = ground.runbook("run", ground.book(), "--json", "--confirm", f"say-it={ground.target}", "--yes")
+def test_json_prints_an_object_for_every_event(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook(
+        "run", runbooks.write_runbook(), "--json", "--confirm", f"say-it={runbooks.target}", "--yes"
+    )
     assert done.code == 0, done
     events = done.objects()
     assert events[0]["event"] == "run" and events[-1]["event"] == "ended"
@@ -149,39 +153,39 @@ def test_json_prints_an_object_for_every_event(ground: Ground) -> None:
     assert all(one["at"].endswith("Z") for one in events)
 
 
-def test_a_rehearsal_changes_nothing_and_asks_nothing(ground: Ground) -> None:
-    done = ground.runbook("rehearse", ground.book(), "--yes")
+def test_a_rehearsal_changes_nothing_and_asks_nothing(runbooks: RunbookSetup) -> None:
+    done = runbooks.runbook("rehearse", runbooks.write_runbook(), "--yes")
     assert done.code == 0, done
     assert "SMALL: hello" not in done.out
     assert "does not guarantee" in done.out
 
 
-def test_a_detached_run_waits_and_is_reattached(ground: Ground) -> None:
-    left = ground.runbook("run", ground.book(), "--plain", stdin="yes\n")
+def test_a_detached_run_waits_and_is_reattached(runbooks: RunbookSetup) -> None:
+    left = runbooks.runbook("run", runbooks.write_runbook(), "--plain", stdin="yes\n")
     assert left.code == 130, left
     assert "continues" in left.out and "runbook resume" in left.out
-    refused = ground.runbook("run", ground.book(), "--yes")
+    refused = runbooks.runbook("run", runbooks.write_runbook(), "--yes")
     assert refused.code != 0 and "is active" in refused.out + refused.err
-    back = ground.runbook("resume", "last", "--plain", stdin=f"{ground.target}\ny\n")
+    back = runbooks.runbook("resume", "last", "--plain", stdin=f"{runbooks.target}\ny\n")
     assert back.code == 0, back
 
 
 def test_a_run_waiting_at_a_failure_is_ended_by_a_headless_client_that_reattaches(
-    ground: Ground,
+    runbooks: RunbookSetup,
 ) -> None:
-    left = ground.runbook("run", ground.book("false"), "--plain", stdin=f"yes\n{ground.target}\ny\n")
+    left = runbooks.runbook("run", runbooks.write_runbook("false"), "--plain", stdin=f"yes\n{runbooks.target}\ny\n")
     assert left.code == 130, left
-    back = ground.runbook("resume", "last", "--plain", "--confirm", "measure/check=abort", stdin="")
+    back = runbooks.runbook("resume", "last", "--plain", "--confirm", "measure/check=abort", stdin="")
     assert back.code == 7, back
     last = back.out.splitlines()[-1]
     assert last == "run failed: measure/check: does not hold (no operator could be asked what to do)"
 
 
-def test_an_interrupt_leaves_the_run_where_it_is(ground: Ground) -> None:
-    command = ground.console.command("runbook", "run", ground.book(), "--plain", "--dsn", ground.dsn)
+def test_an_interrupt_leaves_the_run_where_it_is(runbooks: RunbookSetup) -> None:
+    command = runbooks.console.command("runbook", "run", runbooks.write_runbook(), "--plain", "--dsn", runbooks.dsn)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=ground.console.environ(), encoding="utf-8",
+        env=runbooks.console.environ(), encoding="utf-8",
     ) as process:  # fmt: skip
         assert process.stdout is not None
         seen = ""
@@ -193,19 +197,24 @@ def test_an_interrupt_leaves_the_run_where_it_is(ground: Ground) -> None:
         rest, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
     assert "continues" in rest
-    ended = ground.runbook("resume", "last", "--plain", stdin="/abort changed my mind\n")
+    ended = runbooks.runbook("resume", "last", "--plain", stdin="/abort changed my mind\n")
     assert ended.code == 7, ended
 
 
-def test_a_secret_is_neither_an_argument_nor_found_anywhere_later(ground: Ground) -> None:
-    given = ground.runbook("run", ground.book(), "--yes", "--input", "key=tr0ub4dor")
+def test_a_secret_is_neither_an_argument_nor_found_anywhere_later(runbooks: RunbookSetup) -> None:
+    given = runbooks.runbook("run", runbooks.write_runbook(), "--yes", "--input", "key=tr0ub4dor")
     assert given.code == 2 and "is secret" in given.err and "tr0ub4dor" not in given.err + given.out
-    done = ground.runbook(
-        "run", ground.book(), "--confirm", f"say-it={ground.target}", "--yes", DBA_CONSOLE_INPUT_KEY="tr0ub4dor"
+    done = runbooks.runbook(
+        "run",
+        runbooks.write_runbook(),
+        "--confirm",
+        f"say-it={runbooks.target}",
+        "--yes",
+        DBA_CONSOLE_INPUT_KEY="tr0ub4dor",
     )
     assert done.code == 0, done
     assert "and ********." in done.out
-    found = [path for path in ground.console.home.rglob("*") if path.is_file() and b"tr0ub4dor" in content(path)]
+    found = [path for path in runbooks.console.home.rglob("*") if path.is_file() and b"tr0ub4dor" in content(path)]
     assert found == []
 
 
@@ -218,7 +227,7 @@ def content(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (("nonesuch",), 2, "nonesuch"),
         (("BOOK", "--confirm", "sayit=x"), 2, "did you mean say-it?"),
@@ -226,61 +235,61 @@ def content(path: Path) -> bytes:
     ],
 )
 def test_an_invalid_request_is_reported_before_anything_starts(
-    ground: Ground, arguments: tuple[str, ...], code: int, said: str
+    runbooks: RunbookSetup, arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
-    book = ground.book()
-    done = ground.runbook("run", *(book if one == "BOOK" else one for one in arguments))
+    book = runbooks.write_runbook()
+    done = runbooks.runbook("run", *(book if one == "BOOK" else one for one in arguments))
     assert done.code == code, done
-    assert said in done.err and "Traceback" not in done.err
+    assert expected in done.err and "Traceback" not in done.err
 
 
-def test_the_runs_of_a_session_are_shown_and_verified(ground: Ground) -> None:
-    assert ground.runbook("rehearse", ground.book(), "--yes").code == 0
-    shown = ground.console.run("session", "show", "last", timeout=WAIT_S)
+def test_the_runs_of_a_session_are_shown_and_verified(runbooks: RunbookSetup) -> None:
+    assert runbooks.runbook("rehearse", runbooks.write_runbook(), "--yes").code == 0
+    shown = runbooks.console.run("session", "show", "last", timeout=WAIT_S)
     assert "\nruns\n" in shown.out and "-small-" in shown.out
-    checked = ground.console.run("session", "verify", "last", timeout=WAIT_S)
+    checked = runbooks.console.run("session", "verify", "last", timeout=WAIT_S)
     assert checked.code == 0, checked
     assert "verified" in checked.out
-    rows = ground.console.run("runbook", "runs", "--json", timeout=WAIT_S).objects()
+    rows = runbooks.console.run("runbook", "runs", "--json", timeout=WAIT_S).objects()
     assert {row["about"]["runbook"] for row in rows} <= {"small", "sour"}
-    again = ground.runbook("resume", "last")
+    again = runbooks.runbook("resume", "last")
     assert again.code == 6 and "has ended" in again.err
 
 
-def test_the_story_is_shown_as_an_object_and_also_without_its_plan(ground: Ground) -> None:
-    assert ground.runbook("rehearse", ground.book(), "--yes").code == 0
-    whole = ground.console.run("runbook", "runs", "last", "--json", timeout=WAIT_S).objects()
+def test_the_story_is_shown_as_an_object_and_also_without_its_plan(runbooks: RunbookSetup) -> None:
+    assert runbooks.runbook("rehearse", runbooks.write_runbook(), "--yes").code == 0
+    whole = runbooks.console.run("runbook", "runs", "last", "--json", timeout=WAIT_S).objects()
     assert len(whole) == 1
     assert whole[0]["state"] == "done" and whole[0]["summary"]["runbook"] == "small"
     assert whole[0]["records"][0]["kind"] == "journal.began"
     (Path(whole[0]["path"]) / "plan.json").write_text("{}")
-    bare = ground.story()
+    bare = runbooks.show_run()
     assert bare.code == 0
     assert "plan.json is not the plan" in bare.out and "step look" in bare.out
-    assert ground.console.run("session", "verify", "last", timeout=WAIT_S).code == 6
+    assert runbooks.console.run("session", "verify", "last", timeout=WAIT_S).code == 6
     shutil.rmtree(whole[0]["path"])
 
 
 def test_a_run_whose_agent_was_killed_is_resumed(console: Console, cluster: Cluster) -> None:
-    ground = Ground(console, cluster.dsn(), "")
+    runbooks = RunbookSetup(console, cluster.dsn(), "")
     with console.watching(cluster.dsn()) as agent:
-        assert ground.runbook("run", ground.book(), "--plain", stdin="yes\n").code == 130
+        assert runbooks.runbook("run", runbooks.write_runbook(), "--plain", stdin="yes\n").code == 130
         agent.process.kill()
         agent.process.wait(WAIT_S)
     rows = console.run("runbook", "runs", "--json", timeout=WAIT_S).objects()
     assert [row["state"] for row in rows] == ["interrupted"]
     with console.watching(cluster.dsn()):
-        back = ground.runbook("resume", "last", "--confirm", f"say-it={agent.target}", "--yes")
+        back = runbooks.runbook("resume", "last", "--confirm", f"say-it={agent.target}", "--yes")
         assert back.code == 0, back
-        assert ground.runbook("resume", "last").code == 6
-    assert "resumed by" in ground.story().out
+        assert runbooks.runbook("resume", "last").code == 6
+    assert "resumed by" in runbooks.show_run().out
     assert console.run("session", "verify", "last", timeout=WAIT_S).code == 0
 
 
 def test_a_run_has_its_server_recorded_and_is_resumed_without_naming_it(console: Console, cluster: Cluster) -> None:
-    ground = Ground(console, cluster.dsn(), "")
+    runbooks = RunbookSetup(console, cluster.dsn(), "")
     with console.watching(cluster.dsn(password="not-looked-at")) as agent:
-        assert ground.runbook("run", ground.book(), "--plain", stdin="yes\n").code == 130
+        assert runbooks.runbook("run", runbooks.write_runbook(), "--plain", stdin="yes\n").code == 130
         agent.process.kill()
         agent.process.wait(WAIT_S)
     confirmed = ("--confirm", f"say-it={agent.target}", "--yes")
@@ -296,9 +305,9 @@ def test_a_run_has_its_server_recorded_and_is_resumed_without_naming_it(console:
 
 
 def test_if_no_agent_watches_the_run_starts_one(console: Console, cluster: Cluster) -> None:
-    ground = Ground(console, cluster.dsn(), "")
+    runbooks = RunbookSetup(console, cluster.dsn(), "")
     try:
-        done = ground.runbook("rehearse", ground.book(), "--yes")
+        done = runbooks.runbook("rehearse", runbooks.write_runbook(), "--yes")
         assert done.code == 0, done
     finally:
         end_agents(console)

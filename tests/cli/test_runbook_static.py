@@ -7,31 +7,31 @@ from pathlib import Path
 import pytest
 
 from tests.cli.console import Console
-from tests.unit.runbooks.short_runbooks import book, fence
+from tests.unit.runbooks.short_runbooks import fence, runbook_text
 
-BOOK = book(
+RUNBOOK = runbook_text(
     fence("expr {check}", "memory.free_bytes > least"),
     fence("sql {change confirm=type:target usual=5s}", "select pg_reload_conf() where %(token)s <> ''"),
     head='answers = ["lock-queue"]\n[inputs.least]\ntype = "size"\ndefault = "1GB"\n[inputs.token]\ntype = "secret"\n',
 )
-BAD = book(fence("sh {check}", "pg_isready || true"))
+BAD_RUNBOOK = runbook_text(fence("sh {check}", "pg_isready || true"))
 
 
 @pytest.fixture
-def own(console: Console) -> Path:
+def own_runbooks(console: Console) -> Path:
     """A configured directory with one runbook."""
     directory = console.home / "books"
     directory.mkdir()
-    (directory / "book.md").write_text(BOOK)
+    (directory / "book.md").write_text(RUNBOOK)
     console.write_config(f'[runbooks]\npath = ["{directory}"]\n')
     return directory
 
 
-def test_the_list_shows_id_title_findings_and_source(console: Console, own: Path) -> None:
+def test_the_list_shows_id_title_findings_and_source(console: Console, own_runbooks: Path) -> None:
     done = console.run("runbook", "list")
     assert done.code == 0
     row = next(line for line in done.out.splitlines() if line.startswith("book "))
-    assert row.split("  ")[-1].strip() == str(own) and "A title" in row and "lock-queue" in row
+    assert row.split("  ")[-1].strip() == str(own_runbooks) and "A title" in row and "lock-queue" in row
     listed = {one["id"]: one for one in console.run("runbook", "list", "--json").objects()}
     assert listed["book"]["answers"] == ["lock-queue"] and listed["book"]["problems"] == 0
     assert listed["lock-queue"]["from"] == "shipped"
@@ -39,10 +39,10 @@ def test_the_list_shows_id_title_findings_and_source(console: Console, own: Path
     assert {"book", "lock-queue"} <= {one["id"] for one in answering} < set(listed)
 
 
-def test_a_custom_runbook_hides_the_shipped_one_and_that_is_reported(console: Console, own: Path) -> None:
-    (own / "lock-queue.md").write_text(BOOK.replace('id = "book"', 'id = "lock-queue"'))
+def test_a_custom_runbook_hides_the_shipped_one_and_that_is_reported(console: Console, own_runbooks: Path) -> None:
+    (own_runbooks / "lock-queue.md").write_text(RUNBOOK.replace('id = "book"', 'id = "lock-queue"'))
     done = console.run("runbook", "list")
-    assert f"{own / 'lock-queue.md'} is used, not " in done.out
+    assert f"{own_runbooks / 'lock-queue.md'} is used, not " in done.out
     shown = console.run("runbook", "show", "lock-queue")
     assert shown.code == 0 and "A title" in shown.out
     assert "is used, not " in shown.err
@@ -55,17 +55,17 @@ def test_a_missing_configured_directory_is_reported_and_the_others_work(console:
     assert "cannot read the runbooks of /nowhere/at/all" in done.err
 
 
-def test_show_prints_the_parsed_runbook_and_its_text(console: Console, own: Path) -> None:
+def test_show_prints_the_parsed_runbook_and_its_text(console: Console, own_runbooks: Path) -> None:
     done = console.run("runbook", "show", "book")
     assert done.code == 0
     assert "memory.free_bytes > least" in done.out and "confirm: type the target name" in done.out
     assert "2 blocks in 1 steps, 1 make changes" in done.out
-    assert console.run("runbook", "show", "book", "--text").out == BOOK
+    assert console.run("runbook", "show", "book", "--text").out == RUNBOOK
     (plan,) = console.run("runbook", "show", "book", "--json").objects()
     assert [block["kind"] for block in plan["steps"][0]["blocks"]] == ["check", "change"]
 
 
-def test_plan_shows_what_a_run_would_do_and_no_secret(console: Console, own: Path) -> None:
+def test_plan_shows_what_a_run_would_do_and_no_secret(console: Console, own_runbooks: Path) -> None:
     done = console.run("runbook", "plan", "book", "--input", "token=hush", "--input", "least=2GB")
     assert done.code == 0
     assert "least = 2.0 GB" in done.out and "nothing was run" in done.out and "hush" not in done.out
@@ -82,23 +82,23 @@ du -sh -- "$RB_where" | tail -n 1
 """
 
 
-def test_a_plan_is_verbatim_and_its_hash_covers_its_inputs(console: Console, own: Path) -> None:
+def test_a_plan_is_verbatim_and_its_hash_covers_its_inputs(console: Console, own_runbooks: Path) -> None:
     statement = f"select '{'x' * 200}' = %(where)s as holds"
     body = f"## One\n\n```sh {{check}}\n{SCRIPT}```\n\n```sql {{check}}\n{statement}\n```\n"
-    (own / "words.md").write_text(
+    (own_runbooks / "words.md").write_text(
         '# W\n\n```toml {runbook}\nid = "words"\n[inputs.where]\ntype = "path"\n```\n\n' + body
     )
     one, other = (console.run("runbook", "plan", "words", "--input", f"where=/{end}") for end in "ab")
     assert one.code == 0, one
-    told = [line.strip() for line in one.out.splitlines()]
-    begin = told.index("set -euo pipefail")
-    assert told[begin : begin + 4] == SCRIPT.splitlines()
-    assert statement.replace("%(where)s", "'/a'") in told
+    reported = [line.strip() for line in one.out.splitlines()]
+    begin = reported.index("set -euo pipefail")
+    assert reported[begin : begin + 4] == SCRIPT.splitlines()
+    assert statement.replace("%(where)s", "'/a'") in reported
     assert one.out.splitlines()[-1] != other.out.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ((), "needs token"),
         (("--input", "token"), "has no value"),
@@ -106,14 +106,16 @@ def test_a_plan_is_verbatim_and_its_hash_covers_its_inputs(console: Console, own
         (("--input", "lest=1", "--input", "token=x"), "did you mean least?"),
     ],
 )
-def test_invalid_inputs_are_refused(console: Console, own: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_inputs_are_refused(
+    console: Console, own_runbooks: Path, arguments: tuple[str, ...], expected: str
+) -> None:
     done = console.run("runbook", "plan", "book", *arguments)
-    assert done.code == 2 and said in done.err and "Traceback" not in done.err
+    assert done.code == 2 and expected in done.err and "Traceback" not in done.err
 
 
-def test_lint_names_file_line_and_hint_and_exits_with_2(console: Console, own: Path) -> None:
-    bad = own / "bad.md"
-    bad.write_text(BAD.replace('id = "book"', 'id = "bad"'))
+def test_lint_names_file_line_and_hint_and_exits_with_2(console: Console, own_runbooks: Path) -> None:
+    bad = own_runbooks / "bad.md"
+    bad.write_text(BAD_RUNBOOK.replace('id = "book"', 'id = "bad"'))
     done = console.run("runbook", "lint", str(bad))
     assert done.code == 2
     assert f"{bad}:10: the check hides its error: || true" in done.out and "hint: " in done.out
@@ -142,6 +144,6 @@ def test_a_new_runbook_can_be_planned_at_once_and_is_never_overwritten(console: 
 
 
 def test_an_invalid_runbook_is_reported_in_one_sentence(console: Console) -> None:
-    for name, said in (("lock-queu", "did you mean lock-queue?"), ("./x.md", "cannot read x.md")):
+    for name, message in (("lock-queu", "did you mean lock-queue?"), ("./x.md", "cannot read x.md")):
         done = console.run("runbook", "show", name)
-        assert done.code == 2 and said in done.err and "Traceback" not in done.err
+        assert done.code == 2 and message in done.err and "Traceback" not in done.err

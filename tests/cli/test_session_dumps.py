@@ -1,4 +1,4 @@
-"""`session report --dumps`: the history an agent kept, read without one."""
+"""`session report --dumps`: the history saved by an agent, read without an agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.jobs import DAY_US, NOW_US
 DSN = "host=/nowhere port=5999 dbname=app user=alice"
 
 
-def keep(console: Console, dsn: str = DSN) -> None:
+def write_history(console: Console, dsn: str = DSN) -> None:
     """A file as agents of a server keep it, and links to it of a target that was observed.
 
     Thirty nights, one of them with errors, and two restores.
@@ -38,15 +38,15 @@ def keep(console: Console, dsn: str = DSN) -> None:
         (path.parent / name).symlink_to(path.name)
 
 
-def runs(console: Console, dsn: str) -> list[int]:
-    """How many runs of each job the report tells."""
+def reported_runs(console: Console, dsn: str) -> list[int]:
+    """The number of runs of each job in the report."""
     done = console.run("session", "report", "--dumps", "--target", dsn, "--json")
     assert done.code == 0, done.err
     return [len(job["runs"]) for job in done.objects()]
 
 
 def test_every_job_is_shown_with_its_trend_and_the_day_it_outgrows_its_window(console: Console) -> None:
-    keep(console)
+    write_history(console)
     console.write_config('[jobs]\nwindow = "9h"\n[jobs.windows]\n"pg_dump of app" = "2h"\n')
     done = console.run("session", "report", "--dumps", "--target", DSN)
     assert done.code == 0, done.err
@@ -63,15 +63,15 @@ def test_every_job_is_shown_with_its_trend_and_the_day_it_outgrows_its_window(co
 
 
 def test_any_target_of_a_server_has_its_history(console: Console) -> None:
-    keep(console, DSN.replace("dbname=app", "dbname=postgres"))
-    assert runs(console, DSN) == runs(console, DSN.replace("alice", "bob")) == [31, 2]
-    assert runs(console, DSN.replace("5999", "6000")) == []
+    write_history(console, DSN.replace("dbname=app", "dbname=postgres"))
+    assert reported_runs(console, DSN) == reported_runs(console, DSN.replace("alice", "bob")) == [31, 2]
+    assert reported_runs(console, DSN.replace("5999", "6000")) == []
 
 
 def test_an_empty_history_is_reported_and_a_damaged_one_stays_in_place(console: Console) -> None:
     done = console.run("session", "report", "--dumps", "--target", DSN)
     assert done.code == 0 and "no dump or restore of this server is known" in done.out
-    keep(console)
+    write_history(console)
     (path,) = (console.home / "state" / "dba-console" / "jobs").glob("*.json")
     path.write_text("{")
     assert "is not a valid job history" in console.run("session", "report", "--dumps", "--target", DSN).out
@@ -82,9 +82,9 @@ def test_an_empty_history_is_reported_and_a_damaged_one_stays_in_place(console: 
 
 def test_a_server_is_found_by_the_name_shown_on_the_screens(console: Console, cluster: Cluster) -> None:
     dsn = cluster.dsn()
-    keep(console, dsn)
+    write_history(console, dsn)
     assert console.run("record", dsn, "--for", "2s").code == 0
     shown = make_target(dsn).name
-    assert runs(console, shown) == [31, 2]
+    assert reported_runs(console, shown) == [31, 2]
     refused = console.run("session", "report", "--dumps", "--target", "nobody:5999")
     assert refused.code == 2 and "no target named 'nobody:5999'" in refused.err

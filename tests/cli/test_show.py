@@ -14,7 +14,7 @@ from tests.cli.console import BUSY_HOST, Console
 from tests.clusters import FreshCluster
 from tests.sql import query
 
-SEATS = "select count(*) from pg_stat_activity where application_name like 'dba-console%'"
+CONSOLE_SESSIONS = "select count(*) from pg_stat_activity where application_name like 'dba-console%'"
 NOWHERE = "host=/nonexistent-directory dbname=app user=nobody"
 
 
@@ -26,7 +26,7 @@ def plain(cluster: Cluster) -> Iterator[str]:
     cluster.psql("drop role plain")
 
 
-def left_behind(console: Console) -> list[str]:
+def files_left(console: Console) -> list[str]:
     """Files below the console's home, locks of targets left out: they are empty and say nothing."""
     return sorted(str(path) for path in console.home.rglob("*") if path.is_file() and path.suffix != ".lock")
 
@@ -45,9 +45,9 @@ def test_json_is_one_object_with_every_panel_and_rates_are_known(console: Consol
 
 def test_nothing_is_left_behind(console: Console, cluster: Cluster) -> None:
     assert console.run("show", cluster.dsn()).code == 0
-    assert left_behind(console) == []
+    assert files_left(console) == []
     with closing(session(cluster)) as asking:
-        wait_until(lambda: asking.execute(SEATS).fetchall() == [(0,)], 60, what="the end of its connection")
+        wait_until(lambda: asking.execute(CONSOLE_SESSIONS).fetchall() == [(0,)], 60, what="the end of its connection")
 
 
 def test_the_overview_as_text_fits_the_requested_width(console: Console, cluster: Cluster) -> None:
@@ -172,7 +172,7 @@ def test_doctor_finds_missing_rights_of_a_plain_role(console: Console, cluster: 
 
 def test_doctor_leaves_nothing_behind(console: Console, cluster: Cluster) -> None:
     assert console.run("doctor", cluster.dsn()).code == 0
-    assert left_behind(console) == []
+    assert files_left(console) == []
     assert not console.sessions.exists()
 
 

@@ -28,7 +28,7 @@ LIMIT_S = 120.0
 HOST = os.uname().nodename.partition(".")[0]
 
 
-class Stamping:
+class StampProcess:
     """A stamp whose input the test writes and whose output it reads."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -57,13 +57,13 @@ class Stamping:
 
 
 @contextmanager
-def stamping(console: Console, *arguments: str, **environ: str) -> Iterator[Stamping]:
+def stamp_process(console: Console, *arguments: str, **environ: str) -> Iterator[StampProcess]:
     with subprocess.Popen(
         console.command("stamp", "-t", "TAG", *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env=console.environ(**environ),
     ) as process:  # fmt: skip
         try:
-            yield Stamping(process)
+            yield StampProcess(process)
         finally:
             process.kill()
 
@@ -100,7 +100,7 @@ def test_iso_stamps_carry_zone_and_microseconds(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_line_is_written_as_soon_as_it_arrives(console: Console) -> None:
-    with stamping(console) as stamp:
+    with stamp_process(console) as stamp:
         stamp.write(b"first\nhal")
         seen = stamp.read_until(b"first\n")
         assert b"hal" not in seen
@@ -110,7 +110,7 @@ def test_a_line_is_written_as_soon_as_it_arrives(console: Console) -> None:
 
 
 def test_bytes_are_preserved_and_an_unterminated_last_line_is_a_line(console: Console) -> None:
-    with stamping(console) as stamp:
+    with stamp_process(console) as stamp:
         stamp.write(b"a\xff\x00\r\tb\n\xc3")
         code, out, err = stamp.end()
     assert (code, err) == (0, b"")
@@ -124,7 +124,7 @@ def test_large_input_passes_unchanged(console: Console) -> None:
 
 
 def test_lines_of_any_length_pass_in_any_chunks(tmp_path: Path) -> None:
-    class Kept(LineDestination):
+    class KeptLines(LineDestination):
         def __init__(self) -> None:
             self.lines: list[bytes] = []
 
@@ -133,14 +133,14 @@ def test_lines_of_any_length_pass_in_any_chunks(tmp_path: Path) -> None:
 
     text = b"\n".join(b"y" * length for length in (0, 1, 65535, 65536, 65537, 200_000, 0)) + b"\nend"
     (tmp_path / "in").write_bytes(text)
-    kept = Kept()
+    kept = KeptLines()
     with open(tmp_path / "in", "rb", buffering=0) as file:
         copy_lines(file.fileno(), [kept])
     assert kept.lines == text.split(b"\n")
 
 
 def test_the_summary_names_the_lines_with_the_longest_delay_after_them(console: Console) -> None:
-    with stamping(console, "--summary") as stamp:
+    with stamp_process(console, "--summary") as stamp:
         stamp.write(b"quick\nslow \x1b[2J\n")
         stamp.read_until(b"slow")
         stamp.write(b"last\n")
@@ -166,7 +166,7 @@ def test_lines_for_a_closed_standard_output_are_counted_as_lost(console: Console
 
 
 def test_ctrl_c_waits_for_the_last_output_of_the_command_before_it(console: Console) -> None:
-    with stamping(console) as stamp:
+    with stamp_process(console) as stamp:
         stamp.write(b"working\n")
         stamp.read_until(b"working\n")
         stamp.process.send_signal(signal.SIGINT)
@@ -176,7 +176,7 @@ def test_ctrl_c_waits_for_the_last_output_of_the_command_before_it(console: Cons
 
 
 def test_a_second_ctrl_c_ends_it(console: Console) -> None:
-    with stamping(console) as stamp:
+    with stamp_process(console) as stamp:
         stamp.write(b"working\n")
         stamp.read_until(b"working\n")
         stamp.process.send_signal(signal.SIGINT)
@@ -285,7 +285,7 @@ def sessions(console: Console) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ([], "no tag"),
         (["-t"], "requires a value"),
@@ -293,8 +293,8 @@ def sessions(console: Console) -> list[Path]:
         (["-t", "X", "--sumary"], "no such option"),
     ],
 )
-def test_errors_are_reported(arguments: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_errors_are_reported(arguments: list[str], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         parse(arguments)
 
 

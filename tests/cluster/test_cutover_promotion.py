@@ -18,9 +18,9 @@ import pytest
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.practice_cluster import APPLICATION_ROLE, DATABASE, Node, PracticeCluster
 from tests.background import wait_until
-from tests.cli.console import Console, Done
+from tests.cli.console import CompletedCommand, Console
 from tests.disks import mounted
-from tests.faults.test_cutover_faults import Bed, setting
+from tests.faults.test_cutover_faults import CutoverTrial, setting
 from tests.requirements import require_tool
 
 pytestmark = pytest.mark.xdist_group("cutover")
@@ -29,14 +29,14 @@ STREAMING = "select count(*) from pg_stat_replication where state = 'streaming'"
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutoverTrial]:
     require_tool("pgbouncer")
     with PracticeCluster() as ground:
-        yield Bed(ground, tmp_path_factory.mktemp("cutovers"))
+        yield CutoverTrial(ground, tmp_path_factory.mktemp("cutovers"))
 
 
-def resume(console: Console, bed: Bed, answers: str) -> Done:
-    return console.run("runbook", "resume", "last", "--plain", stdin=answers, timeout=120, **bed.ground.environment)
+def resume(console: Console, trial: CutoverTrial, answers: str) -> CompletedCommand:
+    return console.run("runbook", "resume", "last", "--plain", stdin=answers, timeout=120, **trial.ground.environment)
 
 
 def set_names(node: Node, names: str | None) -> None:
@@ -49,78 +49,81 @@ def unwrapped(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def whole(bed: Bed, to: str) -> None:
+def assert_complete(trial: CutoverTrial, to: str) -> None:
     """`to` is the only primary, all others stream from it, clients write, nothing is lost."""
-    nodes = bed.ground.nodes
+    nodes = trial.ground.nodes
     assert [one for one, node in nodes.items() if node.is_primary()] == [to]
     wait_until(lambda: nodes[to].psql(STREAMING) == "2", what="two standbys that follow")
     assert nodes[to].psql("select datname from pg_database where datconnlimit <> -1") == ""
-    before = bed.ground.verdict().acknowledged
-    wait_until(lambda: bed.ground.verdict().acknowledged > before, what="a commit of the load")
-    assert bed.ground.verdict().all_kept, bed.ground.verdict().sentence()
+    before = trial.ground.verdict().acknowledged
+    wait_until(lambda: trial.ground.verdict().acknowledged > before, what="a commit of the load")
+    assert trial.ground.verdict().all_kept, trial.ground.verdict().sentence()
 
 
-def test_standby_names_that_hang_every_commit_are_refused_before_it_starts(bed: Bed) -> None:
-    set_names(bed.db2, "nobody")
-    done = bed.cut_over("hooks", lambda: None)
-    set_names(bed.db2, None)
+def test_standby_names_that_hang_every_commit_are_refused_before_it_starts(trial: CutoverTrial) -> None:
+    set_names(trial.db2, "nobody")
+    done = trial.run_cutover("hooks", lambda: None)
+    set_names(trial.db2, None)
     assert done.code == 8 and "db2 has synchronous_standby_names = nobody" in unwrapped(done.out), done
     assert "set synchronous_standby_names of db2 to its standbys" in unwrapped(done.out), done
-    bed.assert_as_before()
+    trial.assert_as_before()
 
 
-def test_clients_are_admitted_when_enough_standbys_follow_for_a_commit(bed: Bed) -> None:
-    set_names(bed.db2, "ANY 2 (db1, db3)")
-    done = bed.cut_over("hooks", lambda: None)
+def test_clients_are_admitted_when_enough_standbys_follow_for_a_commit(trial: CutoverTrial) -> None:
+    set_names(trial.db2, "ANY 2 (db1, db3)")
+    done = trial.run_cutover("hooks", lambda: None)
     assert done.code == 0 and "db1 returns as a standby: commits wait for it" in done.out, done
     assert done.out.index("db1 returns") < done.out.index("clients could not write for")
-    whole(bed, "db2")
-    assert bed.db1.psql("select 1 from pg_replication_slots") == "", "a slot there would keep WAL for ever"
-    set_names(bed.db2, None)
+    assert_complete(trial, "db2")
+    assert trial.db1.psql("select 1 from pg_replication_slots") == "", "a slot there would keep WAL for ever"
+    set_names(trial.db2, None)
 
 
-def test_standby_names_set_since_the_check_block_clients_until_they_are_changed(bed: Bed) -> None:
-    with bed.begun("fence", partial(set_names, bed.db1, "nobody"), to="db1") as (console, done):
+def test_standby_names_set_since_the_check_block_clients_until_they_are_changed(trial: CutoverTrial) -> None:
+    with trial.run_with_fault("fence", partial(set_names, trial.db1, "nobody"), to="db1") as (console, done):
         text = unwrapped(done.out)
         assert done.code == 7 and "every commit would hang, so clients are still held" in text, done
         assert "of db1 is 'nobody', needs 1 such standbys and has 0" in text, done
         with pytest.raises(psycopg.OperationalError, match="too many connections"):
-            psycopg.connect(bed.db1.dsn(user=APPLICATION_ROLE, dbname=DATABASE))
-        set_names(bed.db1, None)
-        resumed = resume(console, bed, "retry\ndb1\ny\n")
+            psycopg.connect(trial.db1.dsn(user=APPLICATION_ROLE, dbname=DATABASE))
+        set_names(trial.db1, None)
+        resumed = resume(console, trial, "retry\ndb1\ny\n")
     assert resumed.code == 0, resumed
-    whole(bed, "db1")
+    assert_complete(trial, "db1")
 
 
-def startup(node: Node) -> int:
+def startup_process(node: Node) -> int:
     """The process that replays, and ends with the promotion."""
     children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
     [found] = [one for one in children if b": startup " in Path(f"/proc/{one}/cmdline").read_bytes()]
     return int(found)
 
 
-def test_a_slow_promotion_is_awaited_and_the_run_continues_from_there(bed: Bed) -> None:
-    process = startup(bed.db2)
+def test_a_slow_promotion_is_awaited_and_the_run_continues_from_there(trial: CutoverTrial) -> None:
+    process = startup_process(trial.db2)
     try:
-        with bed.begun("promote", partial(os.kill, process, signal.SIGSTOP), promote="1s") as (console, done):
+        with trial.run_with_fault("promote", partial(os.kill, process, signal.SIGSTOP), promote="1s") as (
+            console,
+            done,
+        ):
             text = unwrapped(done.out)
             assert done.code == 7 and "db2 is still in recovery 1s after pg_promote()" in text, done
             assert "retry checks again and waits" in text and "past its point of no return" in text, done
-            again = resume(console, bed, "retry\ndb2\n")
+            again = resume(console, trial, "retry\ndb2\n")
             assert again.code == 130 and again.out.count("1s after pg_promote()") == 2, again
             os.kill(process, signal.SIGCONT)
-            wait_until(bed.db2.is_primary)
-            resumed = resume(console, bed, "retry\ndb2\ny\n")
+            wait_until(trial.db2.is_primary)
+            resumed = resume(console, trial, "retry\ndb2\ny\n")
     finally:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
     assert resumed.code == 0, resumed
-    whole(bed, "db2")
+    assert_complete(trial, "db2")
 
 
 @contextmanager
 def own_disk(node: Node) -> Iterator[Callable[[bool], None]]:
-    """The data directory is on a file system of its own until the block ends; what is given fills it, or makes room."""
+    """The data directory is on its own file system until the block ends; the callable fills it or frees space."""
     data = node.data_directory
     node.stop()
     aside = data.rename(data.with_name("aside"))
@@ -140,7 +143,7 @@ def own_disk(node: Node) -> Iterator[Callable[[bool], None]]:
 
 
 @pytest.fixture(scope="module")
-def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bed, dict[str, Callable[[bool], None]]]]:
+def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CutoverTrial, dict[str, Callable[[bool], None]]]]:
     """A cluster whose first two nodes have a disk each."""
     require_tool("pgbouncer")
     with PracticeCluster() as ground, ExitStack() as opened:
@@ -148,10 +151,10 @@ def disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bed, dict[
         resize = {node.name: opened.enter_context(own_disk(node)) for node in (db2, db1)}
         opened.callback(ground.stop_load)  # while there is a server that it writes to
         wait_until(lambda: db1.psql(STREAMING) == "2", what="two standbys that follow")
-        yield Bed(ground, tmp_path_factory.mktemp("cutovers")), resize
+        yield CutoverTrial(ground, tmp_path_factory.mktemp("cutovers")), resize
 
 
-def write_until_it_ends(node: Node) -> None:
+def write_wal_until_error(node: Node) -> None:
     """One segment of WAL after the other."""
     with pytest.raises(ConsoleError, match="PANIC"):
         for _ in range(100):
@@ -162,26 +165,26 @@ def write_until_it_ends(node: Node) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize(("to", "before"), [("db2", "promote"), ("db1", "repoint")])
 def test_a_full_disk_of_the_new_primary_is_named_and_with_space_the_run_continues(
-    disks: tuple[Bed, dict[str, Callable[[bool], None]]], to: str, before: str
+    disks: tuple[CutoverTrial, dict[str, Callable[[bool], None]]], to: str, before: str
 ) -> None:
     """Full when it is promoted: it ends in its promotion. Full after it: it ends with the next segment of WAL."""
-    bed, resize = disks
-    node = bed.ground.nodes[to]
+    trial, resize = disks
+    node = trial.ground.nodes[to]
 
     def fill_up() -> None:
         resize[to](True)
         if before != "promote":
-            write_until_it_ends(node)
+            write_wal_until_error(node)
 
-    with bed.begun(before, fill_up, to=to) as (console, done):
+    with trial.run_with_fault(before, fill_up, to=to) as (console, done):
         text = unwrapped(done.out)
         full = f"it is not running; {node.data_directory} is full"
         assert done.code == 7 and full in text and "past its point of no return" in text, done
         assert re.search(f"start it with `[^`]*pg_ctl start -D {node.data_directory} ", text), done
-        again = resume(console, bed, f"retry\n{to}\n")
+        again = resume(console, trial, f"retry\n{to}\n")
         assert again.code == 130 and unwrapped(again.out).count(full) >= 2, again
         resize[to](False)
         node.start()
-        resumed = resume(console, bed, f"retry\n{to}\ny\n")
+        resumed = resume(console, trial, f"retry\n{to}\ny\n")
     assert resumed.code == 0, resumed
-    whole(bed, to)
+    assert_complete(trial, to)

@@ -12,7 +12,7 @@ import pytest
 from dba_console.demo.practice_cluster import PracticeCluster
 from tests.cli import prefork
 from tests.cli.console import Console, own_console
-from tests.cluster.test_cutover import HOLD, PROMOTE, clients_write, go, primary
+from tests.cluster.test_cutover import HOLD, PROMOTE, primary, run_cutover, wait_for_client_commit
 from tests.requirements import require_tool
 from tests.sshd import NAME, Sshd, sshd
 
@@ -29,7 +29,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 
 @pytest.fixture(scope="module")
-def ground(remote: Sshd) -> Iterator[PracticeCluster]:
+def practice(remote: Sshd) -> Iterator[PracticeCluster]:
     require_tool("pgbouncer")
     with PracticeCluster() as made:
         text = made.config_file.read_text().replace('control = "pg_ctl"', f'control = "pg_ctl"\nssh = "{NAME}"')
@@ -39,13 +39,13 @@ def ground(remote: Sshd) -> Iterator[PracticeCluster]:
 
 
 @pytest.fixture(scope="module")
-def console(ground: PracticeCluster) -> Iterator[Console]:
-    with own_console() as made, made.watching(ground.dsn, **ground.environment):
+def console(practice: PracticeCluster) -> Iterator[Console]:
+    with own_console() as made, made.watching(practice.dsn, **practice.environment):
         yield made
 
 
 @contextmanager
-def cutting(remote: Sshd) -> Iterator[set[str]]:
+def cut_connections(remote: Sshd) -> Iterator[set[str]]:
     """Cut all connections the first time that each of the marks is seen on the other side; gives those that were."""
     cut: set[str] = set()
     over = threading.Event()
@@ -72,12 +72,12 @@ def cutting(remote: Sshd) -> Iterator[set[str]]:
 
 
 def test_a_cutover_continues_by_evidence_whenever_its_connections_are_cut(
-    console: Console, ground: PracticeCluster, remote: Sshd
+    console: Console, practice: PracticeCluster, remote: Sshd
 ) -> None:
-    with cutting(remote) as cut:
-        done = go(console, ground, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")
+    with cut_connections(remote) as cut:
+        done = run_cutover(console, practice, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")
     assert done.code == 0, done
     assert cut, "what is short may not have been seen"
-    assert primary(ground) == ["db2"]
-    clients_write(ground)
-    assert ground.verdict().all_kept, ground.verdict().sentence()
+    assert primary(practice) == ["db2"]
+    wait_for_client_commit(practice)
+    assert practice.verdict().all_kept, practice.verdict().sentence()

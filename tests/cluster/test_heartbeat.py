@@ -30,12 +30,12 @@ from dba_console.core.errors import SessionError, UsageError
 from dba_console.demo.cluster import Cluster, make_standby
 from tests.background import wait_until
 from tests.clusters import binaries_of
-from tests.postgres.pgbouncer import bouncer
+from tests.postgres.pgbouncer import running_pgbouncer
 from tests.sql import query, wait_for
 
 pytestmark = pytest.mark.xdist_group("heartbeat")
-ITS_SESSIONS = "select count(*) from pg_stat_activity where application_name = 'dba-console:cutover-heartbeat'"
-ITS_SCHEMA = "select count(*) from pg_namespace where nspname = 'dba_console'"
+HEARTBEAT_SESSIONS = "select count(*) from pg_stat_activity where application_name = 'dba-console:cutover-heartbeat'"
+HEARTBEAT_SCHEMA = "select count(*) from pg_namespace where nspname = 'dba_console'"
 
 
 @pytest.fixture
@@ -44,13 +44,13 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     stop_heartbeat(tmp_path)
 
 
-def started(directory: Path, conninfo: str) -> HeartbeatOutage:
+def started_heartbeat(directory: Path, conninfo: str) -> HeartbeatOutage:
     """A heartbeat of which a write and a read were acknowledged."""
     start_heartbeat(directory, conninfo, SYSTEM)
-    return more(directory, HeartbeatOutage())
+    return wait_for_more(directory, HeartbeatOutage())
 
 
-def more(directory: Path, than: HeartbeatOutage) -> HeartbeatOutage:
+def wait_for_more(directory: Path, than: HeartbeatOutage) -> HeartbeatOutage:
     """What it measures once further writes and reads are on record."""
 
     def found() -> HeartbeatOutage | None:
@@ -60,7 +60,7 @@ def more(directory: Path, than: HeartbeatOutage) -> HeartbeatOutage:
     return wait_until(found, what="a further beat")
 
 
-def either(*clusters: Cluster) -> str:
+def multi_host_conninfo(*clusters: Cluster) -> str:
     """The conninfo of a client that knows several servers and takes the one that may be written."""
     hosts, ports = ",".join(str(one.socket_directory) for one in clusters), ",".join(str(one.port) for one in clusters)
     return f"host={hosts} port={ports} user=postgres dbname=postgres target_session_attrs=read-write"
@@ -70,7 +70,7 @@ def writers(directory: Path) -> list[str | None]:
     return [one.port for one in read_outage(directory).servers if one.kind == "write"]
 
 
-def more_errors(directory: Path) -> None:
+def wait_for_errors(directory: Path) -> None:
     """Returns once further beats have failed."""
     before = sum(read_outage(directory).errors.values())
     wait_until(lambda: sum(read_outage(directory).errors.values()) > before, what="a further error")
@@ -108,14 +108,14 @@ def test_an_outage_through_a_paused_pooler_lasts_from_pause_to_resume_and_names_
         around.callback(standby.close)
         standby.start()
         wait_for(primary, "select 1 from pg_stat_replication where state = 'streaming'")
-        conninfo = around.enter_context(bouncer(primary, "transaction", admin=True))
+        conninfo = around.enter_context(running_pgbouncer(primary, "transaction", admin=True))
         admin = around.enter_context(psycopg.connect(conninfo.replace("dbname=postgres", "dbname=pgbouncer"),
                                                      autocommit=True))  # fmt: skip
-        started(directory, conninfo)
+        started_heartbeat(directory, conninfo)
         unpooled = directory / "unpooled"
         unpooled.mkdir()
         around.callback(stop_heartbeat, unpooled)
-        started(unpooled, either(primary, standby))
+        started_heartbeat(unpooled, multi_host_conninfo(primary, standby))
         before_us = SYSTEM.mono_us()
         admin.execute("PAUSE postgres")
         held_us = SYSTEM.mono_us()
@@ -129,7 +129,7 @@ def test_an_outage_through_a_paused_pooler_lasts_from_pause_to_resume_and_names_
         admin.execute("RESUME postgres")
         both = [str(primary.port), str(standby.port)]
         wait_until(lambda: writers(directory) == both, what="a write after the pause")
-        found = more(directory, read_outage(directory))
+        found = wait_for_more(directory, read_outage(directory))
         after_us = SYSTEM.mono_us()
         wait_until(lambda: writers(unpooled) == both, what="a write over there")
         stop_heartbeat(directory)
@@ -146,7 +146,7 @@ def test_an_outage_through_a_paused_pooler_lasts_from_pause_to_resume_and_names_
         report = "\n".join(outage_lines(read_outage(directory), {1: "db1", 2: "db2"}))
         assert f"writes on db2 (local socket:{standby.port}, timeline 2) from " in report
         assert "same time" not in report
-        assert query(standby, ITS_SCHEMA) == "0"
+        assert query(standby, HEARTBEAT_SCHEMA) == "0"
         clients = admin.execute("SHOW CLIENTS").fetchall()
         assert not any("dba-console:cutover-heartbeat" in row for row in clients), clients
         ended = read_outage(directory)
@@ -163,49 +163,49 @@ def test_it_survives_the_process_that_started_it_and_its_record_survives_its_own
     )
     done = subprocess.run([sys.executable, "-c", script, str(directory), cluster.dsn()], check=False)
     assert done.returncode == -signal.SIGKILL
-    first = more(directory, read_outage(directory))
+    first = wait_for_more(directory, read_outage(directory))
     assert first.running
     pid = process_of(directory)
     assert os.getsid(pid) != os.getsid(0)
-    started(directory, cluster.dsn())
+    started_heartbeat(directory, cluster.dsn())
     assert process_of(directory) == pid, "one is enough"
     os.kill(pid, signal.SIGKILL)
     killed = wait_until(lambda: None if (now := read_outage(directory)).running else now)
     assert killed.ended == "it was killed" and killed.writes >= first.writes
     start_heartbeat(directory, cluster.dsn(), SYSTEM)
-    again = more(directory, killed)
+    again = wait_for_more(directory, killed)
     assert again.running and again.unmeasured_s > 0 and again.writes > killed.writes
     stop_heartbeat(directory)
-    wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
-    assert query(cluster, ITS_SCHEMA) == "0", "also what the killed one had made"
+    wait_for(cluster, HEARTBEAT_SESSIONS.replace("count(*)", "count(*) = 0"))
+    assert query(cluster, HEARTBEAT_SCHEMA) == "0", "also what the killed one had made"
 
 
 def test_it_ends_when_its_record_is_removed(directory: Path, cluster: Cluster) -> None:
-    started(directory, cluster.dsn())
+    started_heartbeat(directory, cluster.dsn())
     pid = process_of(directory)
     shutil.rmtree(directory)
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), what="the end of the heartbeat")
-    assert query(cluster, ITS_SCHEMA) == "0"
+    assert query(cluster, HEARTBEAT_SCHEMA) == "0"
 
 
 def test_if_no_table_may_be_created_it_writes_messages_and_says_why(directory: Path, cluster: Cluster) -> None:
     query(cluster, "create role plain login")
     try:
         start_heartbeat(directory, cluster.dsn(user="plain"), SYSTEM)
-        found = more(directory, HeartbeatOutage())
+        found = wait_for_more(directory, HeartbeatOutage())
         assert found.advisory == "the role plain may not create a schema in postgres" and not found.errors
         assert any(found.advisory in line for line in outage_lines(found))
     finally:
         stop_heartbeat(directory)
-        wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
+        wait_for(cluster, HEARTBEAT_SESSIONS.replace("count(*)", "count(*) = 0"))
         query(cluster, "drop role plain")
 
 
 def test_no_table_is_created_if_its_rows_would_be_replicated_to_subscribers(directory: Path, cluster: Cluster) -> None:
     query(cluster, "create publication everything for all tables")
     try:
-        assert "subscribers of everything" in started(directory, cluster.dsn()).advisory
-        assert query(cluster, ITS_SCHEMA) == "0"
+        assert "subscribers of everything" in started_heartbeat(directory, cluster.dsn()).advisory
+        assert query(cluster, HEARTBEAT_SCHEMA) == "0"
     finally:
         query(cluster, "drop publication everything")
 
@@ -213,16 +213,16 @@ def test_no_table_is_created_if_its_rows_would_be_replicated_to_subscribers(dire
 def test_a_table_of_another_role_is_not_written(directory: Path, cluster: Cluster) -> None:
     query(cluster, "create role maker; create schema dba_console authorization maker; create role plain login")
     try:
-        found = started(directory, cluster.dsn(user="plain"))
+        found = started_heartbeat(directory, cluster.dsn(user="plain"))
         assert found.advisory == "the schema dba_console belongs to the role maker"
     finally:
         stop_heartbeat(directory)
-        wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
+        wait_for(cluster, HEARTBEAT_SESSIONS.replace("count(*)", "count(*) = 0"))
         query(cluster, "drop schema dba_console; drop role maker; drop role plain")
 
 
 def test_objects_of_another_user_in_the_schema_stay(directory: Path, cluster: Cluster) -> None:
-    started(directory, cluster.dsn())
+    started_heartbeat(directory, cluster.dsn())
     query(cluster, "create table dba_console.theirs ()")
     try:
         stop_heartbeat(directory)
@@ -234,9 +234,9 @@ def test_objects_of_another_user_in_the_schema_stay(directory: Path, cluster: Cl
 
 
 def test_a_session_that_is_ended_is_an_error_and_the_next_one_continues(directory: Path, cluster: Cluster) -> None:
-    before = started(directory, cluster.dsn())
-    query(cluster, ITS_SESSIONS.replace("count(*)", "count(pg_terminate_backend(pid))"))
-    after = more(directory, before)
+    before = started_heartbeat(directory, cluster.dsn())
+    query(cluster, HEARTBEAT_SESSIONS.replace("count(*)", "count(pg_terminate_backend(pid))"))
+    after = wait_for_more(directory, before)
     errors = wait_until(lambda: read_outage(directory).errors)
     assert any("terminating connection" in text for text in errors), errors
     assert after.running
@@ -245,18 +245,18 @@ def test_a_session_that_is_ended_is_an_error_and_the_next_one_continues(director
 def test_where_clients_are_blocked_it_writes_nothing_even_as_a_superuser(directory: Path, cluster: Cluster) -> None:
     query(cluster, "create database shop")
     try:
-        started(directory, cluster.dsn(dbname="shop"))
+        started_heartbeat(directory, cluster.dsn(dbname="shop"))
         query(cluster, "alter database shop connection limit 0")
         wait_until(lambda: KEPT_OUT_MESSAGE in read_outage(directory).errors, what="a beat that is held")
         beats = "select beats from dba_console.heartbeat"
         last = query(cluster, beats, dbname="shop")
-        more_errors(directory)
+        wait_for_errors(directory)
         assert query(cluster, beats, dbname="shop") == last
         query(cluster, "alter database shop connection limit -1")
-        more(directory, read_outage(directory))
+        wait_for_more(directory, read_outage(directory))
     finally:
         stop_heartbeat(directory)
-        wait_for(cluster, ITS_SESSIONS.replace("count(*)", "count(*) = 0"))
+        wait_for(cluster, HEARTBEAT_SESSIONS.replace("count(*)", "count(*) = 0"))
         query(cluster, "drop database shop")
 
 
@@ -272,7 +272,7 @@ def test_its_password_is_neither_in_its_arguments_nor_in_its_environment(
     directory: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "from-the-environment")
-    started(directory, cluster.dsn() + " password=from-the-conninfo")
+    started_heartbeat(directory, cluster.dsn() + " password=from-the-conninfo")
     place = Path("/proc") / str(process_of(directory))
     seen = _read(place / "cmdline") + _read(place / "environ") + (directory / FILE).read_bytes()
     assert b"from-the" not in seen

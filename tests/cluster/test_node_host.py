@@ -133,11 +133,11 @@ def test_a_connection_lost_while_a_command_runs_leaves_its_outcome_unknown(
 ) -> None:
     begun, wanted, ended = tmp_path / "begun", tmp_path / "wanted", tmp_path / "ended"
 
-    def cut() -> None:
+    def cut_connection() -> None:
         wait_until(begun.exists)
         remote.cut()
 
-    thread = threading.Thread(target=cut)
+    thread = threading.Thread(target=cut_connection)
     thread.start()
     with pytest.raises(HostConnectionLost, match=f"connection to {NAME} was lost while a command ran"):
         script = f"touch {begun}; until [ -e {wanted} ]; do sleep 0.02; done; touch {ended}"
@@ -151,11 +151,11 @@ def test_an_interrupted_write_leaves_the_old_file_or_the_new_one(over_ssh: Host,
     path, new = tmp_path / "file", b"n" * 30_000_000
     path.write_bytes(b"old")
 
-    def cut() -> None:
+    def cut_connection() -> None:
         wait_until(lambda: (tmp_path / "file.dba-console-new").exists() or path.stat().st_size > 3)
         remote.cut()
 
-    thread = threading.Thread(target=cut)
+    thread = threading.Thread(target=cut_connection)
     thread.start()
     try:
         over_ssh.write(str(path), new)
@@ -234,11 +234,13 @@ def test_with_a_sudo_rule_files_belong_to_the_other_user(tmp_path: Path, open_di
 
 
 def test_a_step_whose_host_was_lost_has_an_unknown_outcome() -> None:
-    class Cut(Promote):
+    class CutConnection(Promote):
         def run(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
             raise HostConnectionLost("the ssh connection to db1 was lost")
 
-    assert Cut().act(None, ActionPreview(text="", exact=""), ActionContext(), PlainControl()).state == "unknown"
+    assert (
+        CutConnection().act(None, ActionPreview(text="", exact=""), ActionContext(), PlainControl()).state == "unknown"
+    )
 
 
 def test_a_service_with_a_memory_limit_is_recognised_by_its_control_group(tmp_path: Path) -> None:

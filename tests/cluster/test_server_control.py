@@ -51,7 +51,7 @@ def control_of(
 
 
 @contextmanager
-def stopped_at_the_end(*controls: ServerControl) -> Iterator[None]:
+def stopped_at_end(*controls: ServerControl) -> Iterator[None]:
     """What a control has started is not the child of the `Cluster`."""
     try:
         yield
@@ -88,7 +88,7 @@ def test_a_server_is_stopped_and_started_with_its_options_and_its_shutdown_is_re
         "pg_ctl", "start", "-w", "-D", str(cluster.data_directory), "-l", str(cluster.log_path),
         "-o", "-c work_mem=7MB -c search_path='\"a b\"'",
     )  # fmt: skip
-    with stopped_at_the_end(control):
+    with stopped_at_end(control):
         assert control.running()
         assert control.control_file().state == "in production"
         assert control.stop(30).code == 0
@@ -137,12 +137,12 @@ def test_a_stop_with_a_lost_connection_is_decided_by_the_files_over_another_one(
     assert control.running()
     cluster.sigstop()
 
-    def cut() -> None:
+    def cut_connection() -> None:
         wait_until(lambda: processes(f"{cluster.data_directory}\0stopped\0"), what="the stop")
         remote.cut()
         cluster.sigcont()
 
-    thread = threading.Thread(target=cut)
+    thread = threading.Thread(target=cut_connection)
     thread.start()
     assert control.stop(60).code == 0
     thread.join()
@@ -154,11 +154,11 @@ def test_a_stop_whose_host_is_gone_has_an_unknown_outcome(fresh_cluster: FreshCl
     control = control_of(cluster, NAME)
     cluster.sigstop()
 
-    def gone() -> None:
+    def owner_missing() -> None:
         wait_until(lambda: processes(f"{cluster.data_directory}\0stopped\0"), what="the stop")
         remote.stop()
 
-    thread = threading.Thread(target=gone)
+    thread = threading.Thread(target=owner_missing)
     thread.start()
     try:
         with pytest.raises(HostConnectionLost, match="the state of db1 cannot be read"):
@@ -206,7 +206,7 @@ def test_custom_start_and_stop_commands_are_used_and_keep_no_output_open(fresh_c
         start=[*as_owner, "sh", "-c", f"{programs}/postgres -D {data} &"],
     )
     control = ServerControl("db1", config, str(data), None, SYSTEM)
-    with stopped_at_the_end(control):
+    with stopped_at_end(control):
         assert control.stop_command() == config.stop
         assert control.stop(30).code == 0
         assert control.start(30).code == 0, "the server holds the output of the command that started it"
@@ -224,7 +224,7 @@ def test_the_standby_settings_are_written_once_and_reverted_exactly(
     control.stop(30)
     path = cluster.data_directory / "postgresql.auto.conf"
     before, status = path.read_bytes(), path.stat()
-    with stopped_at_the_end(control):
+    with stopped_at_end(control):
         control.make_standby(conninfo(cluster), "first")
         (cluster.data_directory / "postgresql.auto.conf.dba-console-new").write_text("half")  # of one that was killed
         control.make_standby(conninfo(cluster), "second")
@@ -259,11 +259,11 @@ def test_a_crashed_primary_is_rewound_with_its_own_settings_and_no_password_is_v
         with pytest.raises(Refused, match="was not shut down: pg_control says `in production`"):
             control.rewind(conninfo(new), dry_run=True, timeout_s=60)
         control.make_standby(conninfo(new), None)
-        with stopped_at_the_end(control):
+        with stopped_at_end(control):
             assert control.start(60).code == 0
             assert old.psql("select n from t") == "1"
             assert control.stop(60).code == 0
-            with watching(PASSWORD) as seen:
+            with processes_showing(PASSWORD) as seen:
                 dry = control.rewind(conninfo(new), dry_run=True, timeout_s=60)
                 assert (dry.code, control.control_file().timeline) == (0, 1), dry.errors + dry.output
                 done = control.rewind(conninfo(new), dry_run=False, timeout_s=60)
@@ -277,7 +277,7 @@ def test_a_crashed_primary_is_rewound_with_its_own_settings_and_no_password_is_v
 
 
 @contextmanager
-def watching(secret: str) -> Iterator[set[str]]:
+def processes_showing(secret: str) -> Iterator[set[str]]:
     """The processes in whose arguments or environment the secret was while the block lasted."""
     seen: set[str] = set()
     over = threading.Event()
@@ -320,11 +320,11 @@ def test_a_rewind_continues_when_the_connection_is_lost_and_the_next_call_waits_
         slow.chmod(0o755)
         control = control_of(old, NAME, bin_directory=str(programs))
 
-        def cut() -> None:
+        def cut_connection() -> None:
             wait_until((programs / "runs").exists)
             remote.cut()
 
-        thread = threading.Thread(target=cut)
+        thread = threading.Thread(target=cut_connection)
         thread.start()
         with pytest.raises(HostConnectionLost):
             control.rewind(conninfo(new), dry_run=False, timeout_s=60)
@@ -353,7 +353,7 @@ def test_a_copy_replaces_the_old_directory_which_is_kept_next_to_it(fresh_cluste
         [aside] = old.base.glob("data.before-*")
         assert f"the former data directory is {aside}\n" in done.output
         assert (aside / "PG_VERSION").exists()
-        with stopped_at_the_end(control):
+        with stopped_at_end(control):
             control.make_standby(conninfo(new), None)
             assert control.start(60).code == 0
             wait_until(lambda: new.psql(STREAMS), what="the copy streaming")

@@ -48,9 +48,9 @@ def test_an_account_that_may_not_stop_the_server_is_found_before_clients_are_hel
     account, owner = "setpriv --reuid=daemon --regid=daemon --clear-groups", cluster.account.name
     config = NodeConfig(dsn="", ssh=NAME, data_directory=str(cluster.data_directory))
     for name, rights, allowed in (("some", "/bin/sh, /usr/bin/stat", False), ("all", "ALL", True)):
-        place = tmp_path / name
-        place.mkdir()
-        with sshd(place, through=account, sudoers=f"daemon ALL=({owner}) NOPASSWD: {rights}\n"):
+        directory = tmp_path / name
+        directory.mkdir()
+        with sshd(directory, through=account, sudoers=f"daemon ALL=({owner}) NOPASSWD: {rights}\n"):
             control = ServerControl("db1", config, str(cluster.data_directory), str(cluster.binaries.directory), SYSTEM)
             control._owner = owner  # also where the directories above may not be passed by others
             if allowed:

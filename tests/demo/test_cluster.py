@@ -91,8 +91,8 @@ def test_a_closed_cluster_leaves_no_file(fresh_cluster: FreshCluster) -> None:
     assert not cluster.base.exists()
 
 
-def test_a_custom_base_directory_is_kept(tmp_path: Path, open_way: Callable[[Path], Path]) -> None:
-    base = open_way(tmp_path / "kept")
+def test_a_custom_base_directory_is_kept(tmp_path: Path, passable_directory: Callable[[Path], Path]) -> None:
+    base = passable_directory(tmp_path / "kept")
     with Cluster(base=base, durable=False) as cluster:
         cluster.psql("create table t (a int)")
     with Cluster(base=base, durable=False) as again:
@@ -100,7 +100,7 @@ def test_a_custom_base_directory_is_kept(tmp_path: Path, open_way: Callable[[Pat
 
 
 @pytest.fixture
-def open_way() -> Callable[[Path], Path]:
+def passable_directory() -> Callable[[Path], Path]:
     """pytest keeps its directories to their owner; the server's user has to pass through them."""
 
     def open_up(path: Path) -> Path:
@@ -113,9 +113,9 @@ def open_way() -> Callable[[Path], Path]:
 
 
 def test_a_base_directory_too_deep_for_a_socket_gets_its_sockets_elsewhere(
-    tmp_path: Path, open_way: Callable[[Path], Path]
+    tmp_path: Path, passable_directory: Callable[[Path], Path]
 ) -> None:
-    cluster = Cluster(base=open_way(tmp_path / ("deep" * 25)), durable=False)
+    cluster = Cluster(base=passable_directory(tmp_path / ("deep" * 25)), durable=False)
     assert not cluster.socket_directory.is_relative_to(cluster.base)
     cluster.close()
     assert not cluster.socket_directory.exists()

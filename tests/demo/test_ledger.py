@@ -13,7 +13,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.postgres.pgbouncer import bouncer
+from tests.postgres.pgbouncer import running_pgbouncer
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def test_through_a_pooler_in_transaction_mode_the_load_survives_a_restart(
     reused_cluster: FreshCluster, tmp_path: Path
 ) -> None:
     cluster = reused_cluster()
-    with bouncer(cluster, "transaction", admin=False) as pooler, load(tmp_path, pooler) as process:
+    with running_pgbouncer(cluster, "transaction", admin=False) as pooler, load(tmp_path, pooler) as process:
         wait_for_commits(tmp_path)
         cluster.stop()
         cluster.start()

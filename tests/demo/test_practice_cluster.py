@@ -19,7 +19,7 @@ from dba_console.demo.incidents.cluster_incident import ClusterIncident
 from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_cluster_incident
 from dba_console.demo.practice_cluster import PracticeCluster
 from tests.background import wait_until
-from tests.cli.console import Console, Done, own_console
+from tests.cli.console import CompletedCommand, Console, own_console
 from tests.demo.demo_processes import mentioned_by
 from tests.requirements import require_tool
 
@@ -43,14 +43,14 @@ def console() -> Iterator[Console]:
 
 
 @pytest.fixture(scope="module")
-def forgotten(ground: PracticeCluster) -> ClusterIncident:
-    """A long transaction, begun and not long yet."""
+def forgotten_transaction(ground: PracticeCluster) -> ClusterIncident:
+    """A transaction that becomes long."""
     incident = find_cluster_incident("long-transaction")
     incident.cause(ground)
     return incident
 
 
-def check(console: Console, ground: PracticeCluster, to: str = "db2") -> Done:
+def check(console: Console, ground: PracticeCluster, to: str = "db2") -> CompletedCommand:
     return console.run("cluster", "check", "demo", "--to", to, DBA_CONSOLE_CONFIG=str(ground.config_file))
 
 
@@ -72,7 +72,7 @@ def test_other_users_of_the_host_get_no_access(ground: PracticeCluster) -> None:
 
 
 @contextmanager
-def happening(ground: PracticeCluster, incident: ClusterIncident) -> Iterator[None]:
+def caused_incident(ground: PracticeCluster, incident: ClusterIncident) -> Iterator[None]:
     incident.cause(ground)
     try:
         yield
@@ -81,13 +81,13 @@ def happening(ground: PracticeCluster, incident: ClusterIncident) -> Iterator[No
 
 
 @pytest.mark.parametrize("name", [name for name in CLUSTER_INCIDENTS if name not in LATE])
-@pytest.mark.usefixtures("forgotten")
+@pytest.mark.usefixtures("forgotten_transaction")
 def test_an_incident_is_detected_by_the_check_and_undone(ground: PracticeCluster, console: Console, name: str) -> None:
-    seen_and_undone(ground, console, find_cluster_incident(name))
+    assert_detected_and_undone(ground, console, find_cluster_incident(name))
 
 
-def seen_and_undone(ground: PracticeCluster, console: Console, incident: ClusterIncident) -> None:
-    with happening(ground, incident):
+def assert_detected_and_undone(ground: PracticeCluster, console: Console, incident: ClusterIncident) -> None:
+    with caused_incident(ground, incident):
         found = wait_until(lambda: command.failing_check(ground, incident), what=f"{incident.check} failing")
         done = check(console, ground)
         assert done.code == 7
@@ -97,7 +97,7 @@ def seen_and_undone(ground: PracticeCluster, console: Console, incident: Cluster
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> dict[str, str]:
+def own_directories(tmp_path: Path) -> dict[str, str]:
     """Variables by which agents, sessions and histories stay in the test's directory."""
     own = {"DBA_CONSOLE_RUNTIME": "run", "DBA_CONSOLE_SESSIONS": "sessions", "XDG_STATE_HOME": "state"}
     return {name: str(tmp_path / place) for name, place in own.items()} | {"DBA_CONSOLE_AGENT_INTERVAL": "250ms"}
@@ -108,10 +108,12 @@ def site_of(stderr: str) -> Path:
     return Path(line.partition("=")[2]).parent
 
 
-@pytest.mark.usefixtures("forgotten")
-def test_without_a_screen_the_cluster_check_and_the_ledger_are_shown_at_the_end(places: dict[str, str]) -> None:
+@pytest.mark.usefixtures("forgotten_transaction")
+def test_without_a_screen_the_cluster_check_and_the_ledger_are_shown_at_the_end(
+    own_directories: dict[str, str],
+) -> None:
     done = subprocess.run(
-        [*DEMO, "--headless", "--incident", "replay-paused", "--for", "4s"], env={**os.environ, **places},
+        [*DEMO, "--headless", "--incident", "replay-paused", "--for", "4s"], env={**os.environ, **own_directories},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -121,12 +123,16 @@ def test_without_a_screen_the_cluster_check_and_the_ledger_are_shown_at_the_end(
     assert not site_of(done.stderr).exists()
 
 
-@pytest.mark.usefixtures("forgotten")
-def test_a_killed_demo_leaves_no_process_and_no_file(places: dict[str, str]) -> None:
+@pytest.mark.usefixtures("forgotten_transaction")
+def test_a_killed_demo_leaves_no_process_and_no_file(own_directories: dict[str, str]) -> None:
     with subprocess.Popen(
-        [*DEMO, "--cluster", "--headless", "--for", "10m"], env={**os.environ, **places}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    ) as demo:  # fmt: skip
+        [*DEMO, "--cluster", "--headless", "--for", "10m"],
+        env={**os.environ, **own_directories},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
         assert demo.stderr is not None
         site = next(site_of(line) for line in demo.stderr if "DBA_CONSOLE_CONFIG=" in line)
         next(line for line in demo.stderr if "recording for" in line)
@@ -137,11 +143,11 @@ def test_a_killed_demo_leaves_no_process_and_no_file(places: dict[str, str]) -> 
     wait_until(lambda: not site.exists(), what="the end of its files")
 
 
-@pytest.mark.usefixtures("forgotten")
+@pytest.mark.usefixtures("forgotten_transaction")
 def test_without_pgbouncer_it_says_so_keeps_its_files_and_the_load_finds_the_primary(
-    places: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    own_directories: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for name, place in places.items():
+    for name, place in own_directories.items():
         monkeypatch.setenv(name, place)
     monkeypatch.setattr(practice_cluster, "find_pgbouncer", lambda: None)
     assert command.run_cluster_demo(True, 1.0, True, None) == 0
@@ -156,11 +162,11 @@ def test_without_pgbouncer_it_says_so_keeps_its_files_and_the_load_finds_the_pri
 
 
 def test_a_long_transaction_is_detected_after_a_minute(
-    ground: PracticeCluster, console: Console, forgotten: ClusterIncident
+    ground: PracticeCluster, console: Console, forgotten_transaction: ClusterIncident
 ) -> None:
-    wait_until(lambda: command.failing_check(ground, forgotten), 120, what="the long transaction")
+    wait_until(lambda: command.failing_check(ground, forgotten_transaction), 120, what="the long transaction")
     assert "transaction open for more than a minute" in check(console, ground).out
-    forgotten.end(ground)
+    forgotten_transaction.end(ground)
     assert check(console, ground).code == 0
 
 
@@ -168,7 +174,7 @@ def test_a_long_transaction_is_detected_after_a_minute(
 def test_an_incident_that_restarts_the_primary_is_detected_and_undone(
     ground: PracticeCluster, console: Console, name: str
 ) -> None:
-    seen_and_undone(ground, console, find_cluster_incident(name))
+    assert_detected_and_undone(ground, console, find_cluster_incident(name))
 
 
 def pg_ctl(ground: PracticeCluster, name: str, *arguments: str) -> None:

@@ -26,11 +26,11 @@ from tests.sshd import NAME as SSH_NAME
 from tests.sshd import Sshd
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "runbooks" / "cutover.md"
-MORTAL = "tests.agent.runs.agent_that_kills_itself"
+SELF_KILLING_AGENT = "tests.agent.runs.agent_that_kills_itself"
 RETRIES = 5
 """Times a failed block is tried again before the run is aborted."""
 HOLD, PROMOTE, FOLLOW = "hold-the-clients-and-stop-the-old-primary", "promote", "the-other-nodes-follow"
-ACTS = {
+STEPS_OF_ACTIONS = {
     "heartbeat": (HOLD, 1), "pause": (HOLD, 2), "keep-out": (HOLD, 3), "drain": (HOLD, 4), "stop": (HOLD, 5),
     "gate": (HOLD, 6), "fence": (HOLD, 7), "promote": (PROMOTE, 1), "repoint": (PROMOTE, 2), "release": (PROMOTE, 3),
     "report": (PROMOTE, 4), "follow": (FOLLOW, 1), "rejoin": (FOLLOW, 2),
@@ -38,7 +38,7 @@ ACTS = {
 """The acts of the runbook: step, and the number of the act within it. Hooks are skipped where none are configured."""
 
 
-_DYING_SSH = """#!/bin/sh
+_SELF_KILLING_SSH = """#!/bin/sh
 case "$*" in
 *"$(cat {when} 2>/dev/null || echo never)"*) rm {when} ;;
 *) exec {ssh} ;;
@@ -62,14 +62,14 @@ class Kill(NamedTuple):
     @property
     def record(self) -> str:
         """As tests.agent.runs.agent_that_kills_itself reads it."""
-        step, number = ACTS[self.act]
+        step, number = STEPS_OF_ACTIONS[self.act]
         return f"{'after:block.intent' if self.when == 'begin' else 'before:block.result'}:{step}:{number}"
 
     def __str__(self) -> str:
         return f"{self.victim} at the {self.when} of {self.act}"
 
 
-class Ended(NamedTuple):
+class EndedRun(NamedTuple):
     """How a run came to its end: its state, what it asked, and the records of its journal."""
 
     state: str
@@ -80,27 +80,27 @@ class Ended(NamedTuple):
         return "\n".join([self.state, *self.asked, *self.records])
 
 
-class Trials:
+class CutoverTrials:
     """One practice cluster through any number of cutovers."""
 
-    def __init__(self, ground: PracticeCluster, place: Path, over: Sshd | None = None) -> None:
-        self.ground, self._place, self._over, self._number = ground, place, over, 0
+    def __init__(self, ground: PracticeCluster, directory: Path, ssh: Sshd | None = None) -> None:
+        self.ground, self._place, self._over, self._number = ground, directory, ssh, 0
         # No server is watched: the run reaches its nodes by its own connections.
-        self._dsn = f"host={place} port=1 user=nobody dbname=none"
+        self._dsn = f"host={directory} port=1 user=nobody dbname=none"
         self._environment = dict(ground.environment)
-        if over is not None:
-            config = place / "over-ssh.toml"
+        if ssh is not None:
+            config = directory / "over-ssh.toml"
             config.touch(mode=0o600)
             config.write_text(
                 re.sub("(?m)^(control|config) =", f'ssh = "{SSH_NAME}"\n\\1 =', ground.config_file.read_text())
             )
             self._environment["DBA_CONSOLE_CONFIG"] = str(config)
-            self._dies_with = place / "next"
-            wrapper = over.bin / "ssh"
+            self._dies_with = directory / "next"
+            wrapper = ssh.bin / "ssh"
             command = wrapper.read_text().splitlines()[1].removeprefix("exec ")
-            wrapper.write_text(_DYING_SSH.format(when=self._dies_with, ssh=command))
+            wrapper.write_text(_SELF_KILLING_SSH.format(when=self._dies_with, ssh=command))
 
-    def cut_over(self, *kills: Kill) -> Ended:
+    def cut_over(self, *kills: Kill) -> EndedRun:
         """From the primary to the next node. An agent that was killed is followed by another one, which resumes the
         run and meets the next kill."""
         names = list(self.ground.nodes)
@@ -108,29 +108,29 @@ class Trials:
         self._number += 1
         place = self._place / f"run-{self._number}"
         place.mkdir()
-        says, state = _Says(), None
+        answers, state = _RetryingAnswers(), None
         lives: list[Kill | None] = [*kills, None]
         while state is None:
-            state = self._life(place, lives.pop(0), to, says)
+            state = self._run_agent(place, lives.pop(0), to, answers)
         assert len(lives) == (1 if kills and kills[-1].victim != "agent" else 0), f"not all were killed: {kills}"
         [journal] = (place / "sessions").glob("*/runs/*/journal.jsonl")
-        return Ended(state, says.asked, [f"{one.kind} {one.text}" for one in read_run(journal.parent).records])
+        return EndedRun(state, answers.asked, [f"{one.kind} {one.text}" for one in read_run(journal.parent).records])
 
-    def _life(self, place: Path, kill: Kill | None, to: str, says: _Says) -> str | None:
+    def _run_agent(self, directory: Path, kill: Kill | None, to: str, answers: _RetryingAnswers) -> str | None:
         """One agent, to the end of the run (its state) or its own (None)."""
-        extra, script = dict(self._environment), place / "kill.sh"
+        extra, script = dict(self._environment), directory / "kill.sh"
         if kill is not None:
             extra[DIES] = kill.record
             if kill.victim != "agent":
                 extra[KILLS] = str(script)
                 script.write_text(self._killing(kill))
         pooled = self._pooler_pid()
-        program = "dba_console" if kill is None else MORTAL
-        with agent(self._dsn, place, extra=extra, program=program) as running:
+        program = "dba_console" if kill is None else SELF_KILLING_AGENT
+        with agent(self._dsn, directory, extra=extra, program=program) as running:
             try:
                 if kill is not None and kill.victim == "console":
                     self._killed_console(running, to, script)
-                state = self._walk(running, to, says)
+                state = self._run_to_end(running, to, answers)
             except (AgentConnectionLost, ConnectError):
                 assert kill is not None and kill.victim == "agent", running.errors()
                 return None
@@ -153,10 +153,10 @@ class Trials:
         assert self.ground.pooler is not None
         return self.ground.pooler.pid
 
-    def _walk(self, running: RunningAgent, to: str, says: _Says) -> str:
+    def _run_to_end(self, running: RunningAgent, to: str, answers: _RetryingAnswers) -> str:
         operator = Operator.of(running)
         try:
-            if not any((running.place / "sessions").glob("*/runs/*/journal.jsonl")):
+            if not any((running.directory / "sessions").glob("*/runs/*/journal.jsonl")):
                 operator.begin(RUNBOOK.read_text(), {"cluster": NAME, "to": to})
             else:
                 view = operator.until(lambda: operator.view is not None, "the run")
@@ -164,7 +164,7 @@ class Trials:
                     operator.resume(view.run)
                 else:
                     operator.control("take")
-            return operator.walk(says).state
+            return operator.walk(answers).state
         finally:
             operator.close()
 
@@ -186,7 +186,7 @@ class Trials:
         [name] = wait_until(lambda: [name for name, node in self.ground.nodes.items() if node.is_primary()])
         return name
 
-    def assert_whole(self, ended: Ended) -> None:
+    def assert_whole(self, ended: EndedRun) -> None:
         """One primary, all others stream from it, clients write, nothing acknowledged is lost or there twice."""
         primary = self.ground.nodes[self.primary()]
         others = len(self.ground.nodes) - 1
@@ -202,7 +202,7 @@ class Trials:
         return sum(path.read_text().count("acked") for path in self.ground.ledger.glob("client-*.ledger"))
 
 
-class _Says:
+class _RetryingAnswers:
     """Says yes, and tries again what failed."""
 
     def __init__(self) -> None:
@@ -224,11 +224,11 @@ def supervised(ground: PracticeCluster) -> Iterator[None]:
     pooler, program = ground.pooler, require_tool("pgbouncer")
     assert pooler is not None
     pooler.stop()
-    over = threading.Event()
+    ssh = threading.Event()
     started: list[subprocess.Popen[bytes]] = []
 
     def supervise() -> None:
-        while not over.is_set():
+        while not ssh.is_set():
             process = subprocess.Popen(
                 [program, "-q", str(pooler.config)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, cwd="/", env=clean_environment(), **ground.first_node.account.spawn,
@@ -242,6 +242,6 @@ def supervised(ground: PracticeCluster) -> Iterator[None]:
         wait_until(lambda: pooler.pid, what="the pooler")
         yield
     finally:
-        over.set()
+        ssh.set()
         started[-1].kill()
         thread.join(10)

@@ -20,7 +20,7 @@ import pytest
 
 from dba_console.demo.practice_cluster import Node, PracticeCluster
 from tests.background import wait_until
-from tests.cli.console import Console, Done, own_console
+from tests.cli.console import CompletedCommand, Console, own_console
 from tests.cluster.test_node_host import processes
 from tests.disks import fill, mounted
 from tests.faults.cutover_kills import HOLD, PROMOTE, RUNBOOK
@@ -32,36 +32,36 @@ SLEEPS = 617
 """Seconds that an archive_command takes which never ends; nothing else here sleeps so long."""
 
 
-class Bed:
+class CutoverTrial:
     """A cluster that is as before after each test, and cutovers of it to db2."""
 
-    def __init__(self, ground: PracticeCluster, place: Path) -> None:
-        self.ground, self.place = ground, place
+    def __init__(self, ground: PracticeCluster, directory: Path) -> None:
+        self.ground, self.directory = ground, directory
         self.db1, self.db2 = ground.nodes["db1"], ground.nodes["db2"]
-        self.runs = place
+        self.runs = directory
 
-    def cut_over(self, before: str, fault: Fault, *, runs: str = "", **timeouts: str) -> Done:
-        """As `begun`, without a console that stays."""
-        with self.begun(before, fault, runs=runs, **timeouts) as (_, done):
+    def run_cutover(self, before: str, fault: Fault, *, runs: str = "", **timeouts: str) -> CompletedCommand:
+        """As `run_with_fault`, with the console closed."""
+        with self.run_with_fault(before, fault, runs=runs, **timeouts) as (_, done):
             return done
 
     @contextmanager
-    def begun(
+    def run_with_fault(
         self, before: str, fault: Fault, *, to: str = "db2", runs: str = "", **timeouts: str
-    ) -> Iterator[tuple[Console, Done]]:
-        """Until it has ended by itself; the act `before` does not begin until `fault` has returned. `runs` is the size
+    ) -> Iterator[tuple[Console, CompletedCommand]]:
+        """Run until it ends; the act `before` does not begin until `fault` has returned. `runs` is the size
         of a file system for the directories of runs, which is `self.runs`. The console is there to resume it.
         """
-        text, marker = RUNBOOK.read_text(), self.place / "now"
+        text, marker = RUNBOOK.read_text(), self.directory / "now"
         for act, timeout in timeouts.items():
             text = re.sub(rf'(action cutover-{act} .*?timeout = )"\w+"', rf'\1"{timeout}"', text, count=1, flags=re.S)
         script = f"touch {marker}\nwhile [ -e {marker} ]; do sleep 0.02; done"
         block = f'```sh {{run host role=monitor #fault title="fault"}}\n{script}\n```\n\n'
         act = f"```toml {{action cutover-{before} "
-        document = self.place / "cutover.md"
+        document = self.directory / "cutover.md"
         document.write_text(text.replace(act, block + act, 1))
         over = threading.Event()
-        causing = threading.Thread(target=self._cause, args=(marker, fault, over))
+        causing = threading.Thread(target=self._cause_fault, args=(marker, fault, over))
         causing.start()
         ground = self.ground
         given = ["--yes", "--confirm", f"{HOLD}=yes", "--confirm", f"{PROMOTE}={to}", "--plain"]
@@ -82,7 +82,7 @@ class Bed:
                 causing.join()
             yield console, done
 
-    def _cause(self, marker: Path, fault: Fault, over: threading.Event) -> None:
+    def _cause_fault(self, marker: Path, fault: Fault, over: threading.Event) -> None:
         while not over.wait(0.01):
             if marker.exists():
                 try:
@@ -99,8 +99,8 @@ class Bed:
         assert self.ground.verdict().all_kept, self.ground.verdict().sentence()
 
 
-def _directories(place: Path) -> list[Path]:
-    return [one for one in place.glob("*") if one.is_dir()]
+def _directories(directory: Path) -> list[Path]:
+    return [one for one in directory.glob("*") if one.is_dir()]
 
 
 def setting(node: Node, name: str, value: str | None) -> None:
@@ -110,83 +110,87 @@ def setting(node: Node, name: str, value: str | None) -> None:
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutoverTrial]:
     require_tool("pgbouncer")
     with PracticeCluster() as ground:
-        yield Bed(ground, tmp_path_factory.mktemp("cutovers"))
+        yield CutoverTrial(ground, tmp_path_factory.mktemp("cutovers"))
 
 
 @pytest.fixture(autouse=True)
-def streams(bed: Bed) -> None:
+def standbys_stream(trial: CutoverTrial) -> None:
     """Each begins with two standbys that stream."""
     count = "select count(*) from pg_stat_replication where state = 'streaming'"
-    wait_until(lambda: bed.db1.psql(count) == "2", what="two standbys")
+    wait_until(lambda: trial.db1.psql(count) == "2", what="two standbys")
 
 
-def _archiving(bed: Bed, command: str) -> None:
+def _set_archive_command(trial: CutoverTrial, command: str) -> None:
     """From now on archive_command is this, and there is a file for it."""
-    setting(bed.db1, "archive_command", command)
-    wait_until(lambda: bed.db1.psql("show archive_command") == command)
-    bed.db1.psql("select pg_switch_wal()")
+    setting(trial.db1, "archive_command", command)
+    wait_until(lambda: trial.db1.psql("show archive_command") == command)
+    trial.db1.psql("select pg_switch_wal()")
 
 
-def test_wal_the_stop_left_unarchived_is_named_and_the_old_primary_starts_again(bed: Bed) -> None:
+def test_wal_the_stop_left_unarchived_is_named_and_the_old_primary_starts_again(trial: CutoverTrial) -> None:
     try:
-        done = bed.cut_over("stop", partial(_archiving, bed, "false"))
+        done = trial.run_cutover("stop", partial(_set_archive_command, trial, "false"))
     finally:
-        setting(bed.db1, "archive_command", None)
+        setting(trial.db1, "archive_command", None)
     assert done.code == 7 and re.search("is shut down, but . WAL files are not archived", done.out), done
-    bed.assert_as_before()
+    trial.assert_as_before()
 
 
-def test_aborting_a_stop_that_waits_for_the_archive_ends_the_command_and_starts_the_old_primary(bed: Bed) -> None:
+def test_aborting_a_stop_that_waits_for_the_archive_ends_the_command_and_starts_the_old_primary(
+    trial: CutoverTrial,
+) -> None:
     try:
-        done = bed.cut_over("stop", partial(_archiving, bed, f"sleep {SLEEPS}"), stop="5s")
+        done = trial.run_cutover("stop", partial(_set_archive_command, trial, f"sleep {SLEEPS}"), stop="5s")
     finally:
-        setting(bed.db1, "archive_command", None)
+        setting(trial.db1, "archive_command", None)
         for process in processes(f"sleep\0{SLEEPS}"):  # else the next stop waits for it
             os.kill(process, signal.SIGTERM)
     assert done.code == 7 and "it waits for archive_command" in done.out, done
-    bed.assert_as_before()
+    trial.assert_as_before()
 
 
-def test_a_standby_with_replay_delayed_since_the_check_prevents_the_stop_of_the_primary(bed: Bed) -> None:
+def test_a_standby_with_replay_delayed_since_the_check_prevents_the_stop_of_the_primary(trial: CutoverTrial) -> None:
     try:
-        done = bed.cut_over("hooks", partial(setting, bed.db2, "recovery_min_apply_delay", "1h"))
+        done = trial.run_cutover("hooks", partial(setting, trial.db2, "recovery_min_apply_delay", "1h"))
     finally:
-        setting(bed.db2, "recovery_min_apply_delay", None)
+        setting(trial.db2, "recovery_min_apply_delay", None)
     assert done.code == 7 and "recovery_min_apply_delay is 1h" in done.out, done
     assert "stopping db1" not in done.out
-    bed.assert_as_before()
+    trial.assert_as_before()
 
 
-def test_a_standby_lost_before_the_stop_prevents_the_stop_of_the_primary(bed: Bed) -> None:
+def test_a_standby_lost_before_the_stop_prevents_the_stop_of_the_primary(trial: CutoverTrial) -> None:
     try:
-        done = bed.cut_over("drain", bed.db2.stop)
+        done = trial.run_cutover("drain", trial.db2.stop)
     finally:
-        bed.db2.start()
+        trial.db2.start()
     assert done.code == 7 and "stopping db1" not in done.out, done
-    bed.assert_as_before()
+    trial.assert_as_before()
 
 
 @pytest.mark.root
-def test_a_run_disk_that_fills_up_while_clients_wait_ends_the_run_and_everything_is_reverted(bed: Bed) -> None:
+def test_a_run_disk_that_fills_up_while_clients_wait_ends_the_run_and_everything_is_reverted(
+    trial: CutoverTrial,
+) -> None:
     def fill_up() -> None:
         """Once the block of the fault has ended, for that writes there too."""
-        [journal] = bed.runs.glob("*/journal.jsonl")
+        [journal] = trial.runs.glob("*/journal.jsonl")
         wait_until(lambda: "/fault: ok" in journal.read_text(), what="the end of the fault")
-        fill(bed.runs)
+        fill(trial.runs)
 
     filling = threading.Thread(target=fill_up)
-    done = bed.cut_over("drain", filling.start, runs="1m")
+    done = trial.run_cutover("drain", filling.start, runs="1m")
     filling.join()
     assert done.code in (7, 8) and re.search("is full|No space left", done.out), done
     assert "reverted: hold-the-clients" in done.out, done
-    bed.assert_as_before()
+    trial.assert_as_before()
 
 
-def test_clients_that_another_session_resumed_are_terminated_again_and_lose_nothing(bed: Bed) -> None:
-    pooler = bed.ground.pooler
+def test_clients_that_another_session_resumed_are_terminated_again_and_lose_nothing(trial: CutoverTrial) -> None:
+    pooler = trial.ground.pooler
     assert pooler is not None
 
     def resume() -> None:
@@ -202,7 +206,7 @@ def test_clients_that_another_session_resumed_are_terminated_again_and_lose_noth
     def come_back() -> None:
         while not over.is_set():
             try:
-                with psycopg.connect(bed.db1.dsn(dbname="shop"), autocommit=True) as connection:
+                with psycopg.connect(trial.db1.dsn(dbname="shop"), autocommit=True) as connection:
                     while not over.is_set():
                         connection.execute("create or replace view back as select 1")
             except psycopg.Error:
@@ -210,51 +214,62 @@ def test_clients_that_another_session_resumed_are_terminated_again_and_lose_noth
 
     over, returning = threading.Event(), threading.Thread(target=come_back)
     try:
-        done = bed.cut_over("keep-out", superuser, drain="3s")
+        done = trial.run_cutover("keep-out", superuser, drain="3s")
     finally:
         over.set()
         returning.join()
     assert done.code == 7 and re.search("reconnect: [0-9]+ sessions were terminated", done.out), done
-    bed.assert_as_before()
+    trial.assert_as_before()
 
 
-def test_a_lost_pooler_prevents_the_promotion_of_the_new_primary(bed: Bed) -> None:
-    pooler = bed.ground.pooler
+def test_a_lost_pooler_prevents_the_promotion_of_the_new_primary(trial: CutoverTrial) -> None:
+    pooler = trial.ground.pooler
     assert pooler is not None
-    done = bed.cut_over("fence", pooler.stop)
+    done = trial.run_cutover("fence", pooler.stop)
     pooler.launch()
     assert done.code in (7, 8) and re.search(r"clients\s+could\s+not\s+be\s+connected\s+to\s+db2", done.out), done
     assert "db2 is primary" not in done.out, done
-    bed.assert_as_before()
+    trial.assert_as_before()
 
 
-def test_of_two_concurrent_cutovers_one_runs(bed: Bed) -> None:
-    seen: list[Done] = []
-    environment = bed.ground.environment
+def test_of_two_concurrent_cutovers_one_runs(trial: CutoverTrial) -> None:
+    seen: list[CompletedCommand] = []
+    environment = trial.ground.environment
 
     def second() -> None:
-        with own_console() as console, console.watching(bed.db2.dsn(), **environment):
+        with own_console() as console, console.watching(trial.db2.dsn(), **environment):
             seen.append(
                 console.run(
-                    "runbook", "run", "cutover", "--dsn", bed.db2.dsn(), "--input", "cluster=demo", "--input", "to=db3",
-                    "--yes", "--plain", timeout=60, **environment,
+                    "runbook",
+                    "run",
+                    "cutover",
+                    "--dsn",
+                    trial.db2.dsn(),
+                    "--input",
+                    "cluster=demo",
+                    "--input",
+                    "to=db3",
+                    "--yes",
+                    "--plain",
+                    timeout=60,
+                    **environment,
                 )
-            )  # fmt: skip
-        setting(bed.db2, "recovery_min_apply_delay", "1h")  # the end of the first one too
+            )
+        setting(trial.db2, "recovery_min_apply_delay", "1h")  # the end of the first one too
 
     try:
-        done = bed.cut_over("heartbeat", second)
+        done = trial.run_cutover("heartbeat", second)
     finally:
-        setting(bed.db2, "recovery_min_apply_delay", None)
+        setting(trial.db2, "recovery_min_apply_delay", None)
     assert "another cutover of demo is running" in seen[0].out, seen
     assert done.code == 7 and "recovery_min_apply_delay is 1h" in done.out, done
-    assert bed.db1.psql("select slot_name from pg_replication_slots order by 1") == "db2\ndb3", "none was left"
-    bed.assert_as_before()
+    assert trial.db1.psql("select slot_name from pg_replication_slots order by 1") == "db2\ndb3", "none was left"
+    trial.assert_as_before()
 
 
-def test_a_target_promoted_outside_the_run_is_never_followed(bed: Bed) -> None:
+def test_a_target_promoted_outside_the_run_is_never_followed(trial: CutoverTrial) -> None:
     """The last one: db2 has left the history of db1."""
-    done = bed.cut_over("drain", lambda: bed.db2.psql("select pg_promote()"))
+    done = trial.run_cutover("drain", lambda: trial.db2.psql("select pg_promote()"))
     assert done.code == 7 and "two nodes accept writes" in done.out, done
     assert "stopping db1" not in done.out
-    assert bed.db1.is_primary() and bed.db1.psql("select datname from pg_database where datconnlimit <> -1") == ""
+    assert trial.db1.is_primary() and trial.db1.psql("select datname from pg_database where datconnlimit <> -1") == ""

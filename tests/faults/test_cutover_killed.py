@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.practice_cluster import PracticeCluster
-from tests.faults.cutover_kills import Kill, Trials, supervised
+from tests.faults.cutover_kills import CutoverTrials, Kill, supervised
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutoverTrials]:
     with PracticeCluster() as ground, supervised(ground):
-        yield Trials(ground, tmp_path_factory.mktemp("cutovers"))
+        yield CutoverTrials(ground, tmp_path_factory.mktemp("cutovers"))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
         pytest.param([Kill("console", "promote")], id="console"),
     ],
 )
-def test_a_cutover_ends_complete_whatever_is_killed_during_it(trials: Trials, kills: list[Kill]) -> None:
+def test_a_cutover_ends_complete_whatever_is_killed_during_it(trials: CutoverTrials, kills: list[Kill]) -> None:
     ended = trials.cut_over(*kills)
     assert ended.state == "done", ended
     trials.assert_whole(ended)

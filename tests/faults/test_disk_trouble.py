@@ -15,7 +15,7 @@ from dba_console.watch.frames.model import Frame
 from tests.agent.agents import agent
 from tests.background import wait_until
 from tests.disks import fill, frozen, loop_mounted, mounted
-from tests.faults.test_server_trouble import connected, steady
+from tests.faults.test_server_trouble import assert_steady, connected
 
 pytestmark = pytest.mark.root
 
@@ -36,7 +36,7 @@ def test_a_full_disk_under_the_recording_is_reported_and_live_view_continues(clu
         frame = watch.until(failed, what="the failed recording")
         assert frame.own.recording_note
         assert frame.connections.used is not None
-        steady(watch, 9)
+        assert_steady(watch, 9)
         filler.unlink()
         watch.until(lambda frame: frame.own.recording == "ok", what="the recording's recovery")
 
@@ -54,8 +54,8 @@ def test_a_frozen_file_system_under_the_database_does_not_slow_the_agent(tmp_pat
             with psycopg.connect(cluster.dsn(), autocommit=True) as writer:
                 with frozen(place):
                     writer.pgconn.send_query(b"insert into public.t select generate_series(1, 200000)")
-                    steady(watch, 8)
+                    assert_steady(watch, 8)
                     assert watch.next_frame().io.procs_blocked is not None
                 while writer.pgconn.get_result() is not None:
                     pass
-            steady(watch, 9)
+            assert_steady(watch, 9)

@@ -1,4 +1,4 @@
-"""Dumps that somebody else runs and that go wrong: what became of them is said, with its cause where there is one."""
+"""Failed dumps of other users: the outcome is reported, with its cause if known."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples.event import Event
-from tests.agent.job_observer import eyes
+from tests.agent.job_observer import job_observer
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
 from tests.disks import fill, loop_mounted
-from tests.host.held_jobs import LIMIT_S, Ground, quoted
+from tests.host.held_jobs import LIMIT_S, JobServer, shell_quoted
 
 pytestmark = pytest.mark.root
 LAST = "hold.zzz"
@@ -23,42 +23,45 @@ _QUEUED = "select 1 from pg_locks where mode = 'AccessExclusiveLock' and not gra
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobServer]:
     directory: Path = tmp_path_factory.mktemp("dumps")
     with Cluster(binaries_of(None), settings={"listen_addresses": "127.0.0.1"}, durable=False) as cluster:
-        made = Ground(cluster, directory)
+        made = JobServer(cluster, directory)
         cluster.psql(f"create table {LAST} (i int); grant select on {LAST} to public; analyze", dbname="full_one")
         yield made
 
 
-def words(ground: Ground, *options: str) -> str:
+def dump_command(job_server: JobServer, *options: str) -> str:
     """A dump for bash, which does not mind how it ends."""
-    return f"{quoted(*ground.dump(*options))}; true"
+    return f"{shell_quoted(*job_server.dump_command(*options))}; true"
 
 
-def test_a_lock_requested_midway_is_named_as_the_cause_that_ended_a_parallel_dump(ground: Ground) -> None:
-    with eyes(ground.cluster) as watched, ground.held(words(ground, "-Fd", "-j2", "-f", "locked"), 2) as held:
+def test_a_lock_requested_midway_is_named_as_the_cause_that_ended_a_parallel_dump(job_server: JobServer) -> None:
+    with (
+        job_observer(job_server.cluster) as watched,
+        job_server.held_job(dump_command(job_server, "-Fd", "-j2", "-f", "locked"), 2) as held,
+    ):
         watched.until(lambda job: job.pid is not None, "the dump")
-        with closing(session(ground.cluster, dbname="full_one")) as other:
+        with closing(session(job_server.cluster, dbname="full_one")) as other:
             other.pgconn.send_query(f"begin; lock table {LAST} in access exclusive mode".encode())
-            with closing(session(ground.cluster)) as third:
+            with closing(session(job_server.cluster)) as third:
                 wait_until(lambda: third.execute(_QUEUED).rowcount, LIMIT_S, what="a session that waits for the table")
-            held.let_go()
+            held.release()
             event = watched.ended("pg_dump")
     failed(event, f'could not obtain lock on relation "{LAST}"')
     assert "someone requested an ACCESS EXCLUSIVE lock" in event.text, "why, and not only that"
 
 
-def test_a_disk_that_fills_up_is_named_as_the_cause_of_a_failed_dump(ground: Ground, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_is_named_as_the_cause_of_a_failed_dump(job_server: JobServer, tmp_path: Path) -> None:
     with (
         loop_mounted(tmp_path / "image", tmp_path / "small", "24M") as place,
-        eyes(ground.cluster) as watched,
-        ground.held(words(ground, "-Fc", "-Z0", "-f", str(place / "full.dump")), 1) as held,
+        job_observer(job_server.cluster) as watched,
+        job_server.held_job(dump_command(job_server, "-Fc", "-Z0", "-f", str(place / "full.dump")), 1) as held,
     ):
         watched.until(lambda job: job.free_bytes is not None, "its disk")
         fill(place)
         watched.until(lambda job: job.free_bytes == 0 and job.fits is False, "that it does not suffice")
-        held.let_go()
+        held.release()
         failed(watched.ended("pg_dump"), "No space left on device")
 
 

@@ -33,25 +33,25 @@ for sample in ticks(5000, sessions=3):
 @pytest.fixture(scope="module", params=[1, 6, 7, 8, 40])
 def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """The session of a writer killed after at least so many samples, and the last one it had said to be durable."""
-    place = tmp_path_factory.mktemp("sessions")
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(place)], stdout=subprocess.PIPE, text=True)
+    base = tmp_path_factory.mktemp("sessions")
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(base)], stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None
-    said = 0
-    while said < request.param:
-        said = int(writer.stdout.readline())
+    message = 0
+    while message < request.param:
+        message = int(writer.stdout.readline())
     os.kill(writer.pid, signal.SIGKILL)
     rest = writer.communicate()[0].split("\n")
-    said = max([said, *(int(line) for line in rest[:-1] if line)])
-    (directory,) = session_directories(place)
-    return directory, said
+    message = max([message, *(int(line) for line in rest[:-1] if line)])
+    (directory,) = session_directories(base)
+    return directory, message
 
 
 def test_every_sample_reported_as_durable_is_there(killed: tuple[Path, int]) -> None:
-    directory, said = killed
+    directory, message = killed
     recording = Recording.open(directory)
     assert recording.state == "crashed"
     assert recording.damage is None
-    assert said <= recording.samples <= said + 1
+    assert message <= recording.samples <= message + 1
     picture = recording.picture_at(recording.last_us)
     assert picture is not None
     assert picture.seq == recording.samples

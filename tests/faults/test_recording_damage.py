@@ -12,7 +12,7 @@ from dba_console.core.errors import SessionError
 from dba_console.recording.recording import Recording
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
-from tests.unit.recording.recordings import put, record, recorder, ticks
+from tests.unit.recording.recordings import record, record_samples, recorder, ticks
 
 PAGE = 16384
 
@@ -21,10 +21,10 @@ PAGE = 16384
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A session of 20 blocks."""
     made = recorder(tmp_path_factory.mktemp("sessions"))
-    put(made, ticks(100, sessions=60))
+    record_samples(made, ticks(100, sessions=60))
     for n in range(30):
         made.put_event(Event(wall_us=n, kind="mark", text=f"mark {n}"))
-    put(made, ticks(100, first=101, sessions=60))
+    record_samples(made, ticks(100, first=101, sessions=60))
     made.close("done")
     return made.directory
 
@@ -32,20 +32,20 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A session whose writer was never closed: much of it is in SQLite's log."""
-    place = tmp_path_factory.mktemp("sessions")
-    made = recorder(place / "a")
-    put(made, ticks(35))
-    copy = place / made.directory.name
+    directory = tmp_path_factory.mktemp("sessions")
+    made = recorder(directory / "a")
+    record_samples(made, ticks(35))
+    copy = directory / made.directory.name
     shutil.copytree(made.directory, copy)
     made.close("done")
     return copy
 
 
-def _copy(directory: Path, place: Path) -> Path:
-    return Path(shutil.copytree(directory, place / directory.name, dirs_exist_ok=True))
+def _copy(directory: Path, base: Path) -> Path:
+    return Path(shutil.copytree(directory, base / directory.name, dirs_exist_ok=True))
 
 
-def _everything(directory: Path) -> int | None:
+def _read_everything(directory: Path) -> int | None:
     """Everything a console asks of a recording; samples it could show, None where it was refused."""
     try:
         recording = Recording.open(directory)
@@ -75,7 +75,7 @@ def test_truncated_samples_are_read_up_to_the_cut(closed: Path, tmp_path: Path) 
     for offset in sorted(random.Random(7).sample(range(size), 40), reverse=True):
         with open(samples, "r+b") as file:
             file.truncate(offset)
-        shown = _everything(samples.parent)
+        shown = _read_everything(samples.parent)
         assert shown is not None
         assert abs(shown - 200 * offset / size) < 12
 
@@ -86,7 +86,7 @@ def test_a_truncated_database_loses_no_sample(closed: Path, tmp_path: Path) -> N
     for offset in sorted({*range(PAGE, size, PAGE), *random.Random(7).sample(range(1, size), 15)}, reverse=True):
         with open(database, "r+b") as file:
             file.truncate(offset)
-        assert _everything(database.parent) == 200
+        assert _read_everything(database.parent) == 200
 
 
 def test_a_truncated_recording_reports_how_much_is_missing(closed: Path, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_any_page_of_either_file_may_be_overwritten(closed: Path, tmp_path: Path
         for at in range(0, len(whole), max(step, len(whole) // 40)):
             noise = random.Random(at).randbytes(step)
             path.write_bytes(whole[:at] + noise + whole[at + step :])
-            shown = _everything(path.parent)
+            shown = _read_everything(path.parent)
             assert shown is not None
             assert shown >= (200 if name == "session.db" else 175)
 
@@ -122,7 +122,7 @@ def test_a_truncated_sqlite_wal_loses_no_sample(crashed: Path, tmp_path: Path) -
         copy = _copy(crashed, tmp_path / str(number))
         with open(copy / "session.db-wal", "r+b") as file:
             file.truncate(offset)
-        assert _everything(copy) == 35
+        assert _read_everything(copy) == 35
 
 
 def test_events_after_damage_in_the_log_of_sqlite_are_found(crashed: Path, tmp_path: Path) -> None:
@@ -160,4 +160,4 @@ def test_a_recording_restored_without_its_lock_and_wal_is_read(tmp_path: Path) -
     directory = record(tmp_path, ticks(12))
     (directory / "session.lock").unlink()
     (directory / "session.log").unlink()
-    assert _everything(directory) == 12
+    assert _read_everything(directory) == 12

@@ -19,7 +19,7 @@ from dba_console.watch.samples.sample import encode_sample
 from tests.clocks import HeldClock
 from tests.disks import fill, mounted
 from tests.requirements import require_tool
-from tests.unit.recording.recordings import little_point, meta, put, recorder, ticks
+from tests.unit.recording.recordings import little_point, meta, record_samples, recorder, ticks
 
 pytestmark = pytest.mark.root
 
@@ -55,7 +55,7 @@ def test_a_full_disk_is_reported_and_nothing_is_lost_once_there_is_space_again(
         block_samples=10,
     )
     samples = ticks(60, sessions=120)
-    put(made, samples[:5])
+    record_samples(made, samples[:5])
     filler = fill(small)
     for sample in samples[5:]:
         made.put_sample(sample, encode_sample(sample))
@@ -85,7 +85,7 @@ def test_a_full_disk_is_reported_and_nothing_is_lost_once_there_is_space_again(
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "with a log of sqlite"])
 def test_a_session_on_a_read_only_file_system_is_read(small: Path, closed: bool) -> None:
     made = recorder(small)
-    put(made, ticks(25))
+    record_samples(made, ticks(25))
     if closed:
         made.close("done")
     else:

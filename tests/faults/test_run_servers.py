@@ -1,4 +1,4 @@
-"""The servers of a run crash, are started anew, or are other ones than they were."""
+"""The servers of a run crash, are restarted, or are replaced by others."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dba_console.actions.statement_results import StatementMark
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_reader import read_run
-from tests.actions.connections import acting
+from tests.actions.connections import acting_connection
 from tests.agent.agents import agent
 from tests.agent.runs.scripted_console import Operator, answers
-from tests.agent.runs.small_runbooks import book
+from tests.agent.runs.small_runbooks import runbook_text
 from tests.background import session, wait_until
 from tests.clusters import FreshCluster
 
 WILLING = answers({"*": "="})
-SLOW = book(
+SLOW = runbook_text(
     "slow",
     """## Change
 
@@ -31,7 +31,7 @@ insert into public.changed select 1 from pg_sleep(600)
 ```
 """,
 )
-TWO_SERVERS = book(
+TWO_SERVERS = runbook_text(
     "two-servers",
     """## There
 
@@ -57,9 +57,9 @@ def test_an_id_that_may_have_been_reused_proves_no_commit(fresh_cluster: FreshCl
     """What a crash forgets are the last transaction ids too: another transaction gets them."""
     cluster = fresh_cluster()
     marks: list[StatementMark] = []
-    with acting(cluster, marks=marks) as link:
+    with acting_connection(cluster, marks=marks) as link:
         link.execute_change("create table public.acted ()")
-    with acting(cluster) as straight:
+    with acting_connection(cluster) as straight:
         assert settle_mark(straight, marks[0]).state == "ok"
         straight.execute_change(
             "checkpoint"
@@ -72,9 +72,9 @@ def test_an_id_that_may_have_been_reused_proves_no_commit(fresh_cluster: FreshCl
             [[pid]] = victim.execute("select pg_backend_pid()")
             os.kill(int(str(pid)), signal.SIGKILL)
         wait_until(lambda: checkpointer(cluster) not in ("", before), 60, what="the server after its crash")
-    with acting(cluster) as straight:
-        told = settle_mark(straight, marks[0])
-    assert told.state == "unknown" and "started since" in told.text
+    with acting_connection(cluster) as straight:
+        reported = settle_mark(straight, marks[0])
+    assert reported.state == "unknown" and "started since" in reported.text
 
 
 def checkpointer(cluster: Cluster) -> str:

@@ -13,12 +13,12 @@ from dba_console.recording.run_reader import read_run
 from dba_console.runbooks.run_view import Question
 from tests.agent.agents import agent
 from tests.agent.runs.scripted_console import Operator
-from tests.agent.runs.small_runbooks import ONE_CHANGE, book
-from tests.agent.runs.test_killed import Story
+from tests.agent.runs.small_runbooks import ONE_CHANGE, runbook_text
+from tests.agent.runs.test_killed import RunOverAgents
 from tests.background import session, wait_until
 from tests.disks import frozen, loop_mounted
 
-EACH = book(
+CHANGE_EACH = runbook_text(
     "each-row",
     """## Rows
 
@@ -31,7 +31,7 @@ insert into public.troubled select %(i)s::int from pg_sleep(0.1)
 ```
 """,
 )
-ONCE = book(
+CHANGE_ONCE = runbook_text(
     "once",
     """## Once
 
@@ -41,7 +41,7 @@ echo once >> "$RB_file"
 """,
     head='[inputs.file]\ntype = "path"\n',
 )
-SECRETS = book(
+SECRETS = runbook_text(
     "secrets",
     """## Ask on the way
 
@@ -78,16 +78,16 @@ evidence = "what you see"
 
 
 @pytest.fixture
-def troubled(cluster: Cluster) -> Iterator[Cluster]:
+def prepared_cluster(cluster: Cluster) -> Iterator[Cluster]:
     cluster.psql("create table troubled(i int)")
     yield cluster
     cluster.psql("drop table public.troubled")
 
 
-def test_an_abort_takes_effect_between_two_rows(troubled: Cluster, tmp_path: Path) -> None:
-    with agent(troubled.dsn(), tmp_path) as running, session(troubled) as other:
+def test_an_abort_takes_effect_between_two_rows(prepared_cluster: Cluster, tmp_path: Path) -> None:
+    with agent(prepared_cluster.dsn(), tmp_path) as running, session(prepared_cluster) as other:
         operator = Operator.of(running)
-        operator.begin(EACH)
+        operator.begin(CHANGE_EACH)
         operator.answer(operator.question("start"), "yes")
         operator.answer(operator.question("type"), "400")
         wait_until(lambda: other.execute("select from public.troubled").rowcount, 60, what="the first row")
@@ -97,10 +97,10 @@ def test_an_abort_takes_effect_between_two_rows(troubled: Cluster, tmp_path: Pat
         assert 0 < other.execute("select from public.troubled").rowcount < 400
 
 
-def swept(place: Path, secrets: list[str]) -> list[str]:
+def files_containing(directory: Path, secrets: list[str]) -> list[str]:
     """Files below that hold one of these."""
     found = subprocess.run(
-        ["grep", "-rlaF", *(word for secret in secrets for word in ("-e", secret)), str(place)],
+        ["grep", "-rlaF", *(word for secret in secrets for word in ("-e", secret)), str(directory)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return found.stdout.split()
@@ -114,20 +114,20 @@ def test_no_secret_of_a_run_is_in_any_file_or_on_any_screen(cluster: Cluster, tm
         operator.begin(SECRETS, {"first": first})
         seen: list[str] = []
 
-        def says(asked: Question) -> str:
+        def confirm(asked: Question) -> str:
             seen.append(str(operator.view))
             return {"input": later, "manual": f"I saw {later}"}.get(asked.kind, asked.expects)
 
-        view = operator.walk(says)
+        view = operator.walk(confirm)
         shown = "\n".join([*seen, str(view), *(line.text for line in operator.lines)])
         shown += "\n".join(event.text for event in operator.events)
         assert view.state == "done", view
         assert [one for one in secrets if one in shown] == []
         running.end()
-    assert swept(tmp_path, secrets) == []
+    assert files_containing(tmp_path, secrets) == []
 
 
-class Worded:
+class PasswordCluster:
     """A cluster whose connection string holds a password that is a word of the runbook; it is asked for nowhere."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -143,11 +143,11 @@ class Worded:
 def test_a_password_that_is_a_word_of_the_runbook_does_not_change_the_runbook(cluster: Cluster, tmp_path: Path) -> None:
     cluster.psql("create table counted(what text)")
     try:
-        story = Story(Worded(cluster), tmp_path / "story")  # type: ignore[arg-type]
-        assert not story.life("after:block.answered")
-        assert not story.life("after:step.ended:count-in-a-file")
-        assert story.life()
-        story.assert_once()
+        run = RunOverAgents(PasswordCluster(cluster), tmp_path / "story")  # type: ignore[arg-type]
+        assert not run.run_agent("after:block.answered")
+        assert not run.run_agent("after:step.ended:count-in-a-file")
+        assert run.run_agent()
+        run.assert_once()
     finally:
         cluster.psql("drop table public.counted")
 
@@ -185,7 +185,7 @@ def test_a_command_whose_start_hung_does_not_run_at_the_same_time_as_the_next_on
         place.chmod(0o700)
         with agent(cluster.dsn(), tmp_path, program="tests.agent.runs.agent_with_short_start") as running:
             operator = Operator.of(running)
-            directory = Path(operator.begin(ONCE, {"file": str(mark)}).directory)
+            directory = Path(operator.begin(CHANGE_ONCE, {"file": str(mark)}).directory)
             operator.answer(operator.question("start"), "yes")
             asked = operator.question("yes")
             with frozen(place):

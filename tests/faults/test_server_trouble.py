@@ -13,7 +13,7 @@ import psycopg
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.samples.event import Event
-from tests.agent.agents import INTERVAL_S, Watch, agent
+from tests.agent.agents import INTERVAL_S, ConsoleClient, agent
 from tests.background import idle_sessions, session, wait_until
 from tests.clusters import FreshCluster
 
@@ -25,7 +25,7 @@ def connected(frame: Frame) -> bool:
     return frame.connections.source == "sql" and frame.connections.used is not None
 
 
-def steady(watch: Watch, count: int) -> None:
+def assert_steady(watch: ConsoleClient, count: int) -> None:
     """`count` more samples at the agent's pace: half of them, at least, follow each other in twice the interval."""
     begun = len(watch.samples)
     for _ in range(count):
@@ -74,10 +74,10 @@ def every_slot_taken(cluster: Cluster, *, user: str) -> Iterator[list[psycopg.Co
         yield held
 
 
-def gone_since(watch: Watch, before: int) -> Event | None:
+def connection_lost_since(watch: ConsoleClient, before: int) -> Event | None:
     """That the connection was lost; that the server was slow for a moment is another matter."""
-    told = (one for one in watch.events[before:] if one.kind == "server.lost" and "not answer" not in one.text)
-    return next(told, None)
+    reported = (one for one in watch.events[before:] if one.kind == "server.lost" and "not answer" not in one.text)
+    return next(reported, None)
 
 
 def test_a_killed_server_and_its_return_are_reported(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_killed_server_and_its_return_are_reported(fresh_cluster: FreshCluster
         watch.until(rates, what="rates before the end")
         before = len(watch.events)
         cluster.kill()
-        watch.until(lambda _: gone_since(watch, before), what="word of the loss")
-        lost = gone_since(watch, before)
+        watch.until(lambda _: connection_lost_since(watch, before), what="word of the loss")
+        lost = connection_lost_since(watch, before)
         assert lost is not None
         frame = watch.next_frame()
         assert frame.target.state != "connected"
@@ -113,13 +113,13 @@ def test_a_restart_produces_no_negative_and_no_absurd_rate(fresh_cluster: FreshC
         watch.until(rates, what="rates before the restart")
         cluster.restart()
 
-        def known_again(frame: Frame) -> bool:
+        def is_known_again(frame: Frame) -> bool:
             assert all(0 <= rate < 1e9 for rate in rates(frame))
             restarted = any(event.kind == "server.changed" for event in watch.events)
             return restarted and connected(frame) and bool(rates(frame))
 
         for _ in range(3):
-            watch.until(known_again, what="rates after the restart")
+            watch.until(is_known_again, what="rates after the restart")
 
 
 def test_a_stopped_postmaster_does_not_stop_the_agent(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_stopped_postmaster_does_not_stop_the_agent(fresh_cluster: FreshCluste
         watch.until(connected)
         cluster.sigstop()
         try:
-            steady(watch, 9)
+            assert_steady(watch, 9)
             watch.until(lambda frame: frame.target.postmaster_stopped, what="word of the stopped postmaster")
         finally:
             cluster.sigcont()
@@ -144,7 +144,7 @@ def test_the_connection_slot_is_kept_when_all_others_are_taken(fresh_cluster: Fr
         watch = running.watch()
         watch.until(connected)
         with every_slot_taken(cluster, user="app") as held:
-            frame = watch.until(lambda frame: frame.connections.used == len(held) + 1, what="the full house")
+            frame = watch.until(lambda frame: frame.connections.used == len(held) + 1, what="max_connections reached")
             assert frame.connections.source == "sql"
             assert frame.connections.usable == frame.connections.used
 

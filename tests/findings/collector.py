@@ -23,9 +23,9 @@ from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.findings import FindingNow
 
-PATIENCE_US = 1_000_000
+CONNECT_GRACE_US = 1_000_000
 """For an attempt to connect; one to a server that hangs takes it whole."""
-LONGEST = 400
+LIMIT_S = 400
 """Ticks after which nothing more is waited for."""
 
 
@@ -42,8 +42,8 @@ class FastClock:
         return SYSTEM.mono_us() + self.ahead_us
 
 
-class Eyes:
-    """What an agent would see and conclude of `dsn`."""
+class LocalAgent:
+    """The collector and the rule engine of an agent for `dsn`, in this process."""
 
     def __init__(
         self, dsn: str, *, only: tuple[str, ...] = (), limits: Limits | None = None, config: Config | None = None
@@ -53,26 +53,26 @@ class Eyes:
         options = replace(monitor_options(Config().agent, None), expensive_s=3600.0)
         self.collector = Collector(make_target(dsn), config or Config(), clock=self.clock, options=options)
         rules = [rule for rule in RULES if not only or rule.name in only]
-        self.judge = RuleEngine(limits or Limits(), rules)
+        self.engine = RuleEngine(limits or Limits(), rules)
         self.picture = Picture()
         self.history = ChartHistory()
         self.changes: list[FindingChange] = []
-        self.own: AgentHealth | None = None
+        self.health: AgentHealth | None = None
 
     def tick(self, count: int = 1, *, every_s: int = 1) -> None:
-        """So many ticks of the collector, each `every_s` seconds after the one before."""
+        """Tick the collector `count` times, each `every_s` seconds after the previous tick."""
         for _ in range(count):
             # No time is skipped under an attempt to connect: its deadline would pass in a moment.
-            self.collector.server.attempted(self.clock.mono_us() + PATIENCE_US)
+            self.collector.server.attempted(self.clock.mono_us() + CONNECT_GRACE_US)
             if self.collector.cluster is not None:
-                self.collector.cluster.all_idle(self.clock.mono_us() + PATIENCE_US)
+                self.collector.cluster.all_idle(self.clock.mono_us() + CONNECT_GRACE_US)
             self.clock.ahead_us += every_s * 1_000_000
             self.picture = self.picture.with_sample(self.collector.tick())
             point = point_of(self.picture)
             self.history.add(self.picture.wall_us, point)
-            self.changes += self.judge.evaluate(self.picture, self.history, point)
+            self.changes += self.engine.evaluate(self.picture, self.history, point)
 
-    def until(self, rule: str, *, severity: str | None = None, within_s: int = LONGEST) -> FindingNow:
+    def until(self, rule: str, *, severity: str | None = None, within_s: int = LIMIT_S) -> FindingNow:
         """The finding of that rule, of that severity, as soon as it is open. Raises AssertionError after `within_s`."""
         for _ in range(within_s):
             self.tick()
@@ -81,7 +81,7 @@ class Eyes:
                     return row
         raise AssertionError(f"{rule} was not raised in {within_s} s: {[row.text for row in self.rows]}")
 
-    def until_gone(self, rule: str, *, within_s: int = LONGEST, every_s: int = 1) -> None:
+    def until_gone(self, rule: str, *, within_s: int = LIMIT_S, every_s: int = 1) -> None:
         """Tick until no finding of that rule is open. More than 4 s between two ticks would be a gap."""
         for _ in range(0, within_s, every_s):
             self.tick(every_s=every_s)
@@ -95,8 +95,8 @@ class Eyes:
 
     @property
     def rows(self) -> list[FindingNow]:
-        assert self.judge.conclusions.failed == []
-        return self.judge.conclusions.rows
+        assert self.engine.conclusions.failed == []
+        return self.engine.conclusions.rows
 
     def open(self, rule: str) -> list[FindingNow]:
         """Findings of that rule, also where another's chain holds them."""
@@ -104,12 +104,12 @@ class Eyes:
 
 
 @contextmanager
-def eyes(
+def local_agent(
     dsn: str, *only: str, limits: Limits | None = None, calm_s: int = 3, session: Path | None = None,
     config: Config | None = None,
-) -> Iterator[Eyes]:  # fmt: skip
-    """Eyes on a server that have seen it calm for a while; `only` names the rules that are asked, none means all."""
-    made = Eyes(dsn, only=only, limits=limits, config=config)
+) -> Iterator[LocalAgent]:  # fmt: skip
+    """A local agent that has ticked for `calm_s` seconds; `only` names the rules evaluated, none means all."""
+    made = LocalAgent(dsn, only=only, limits=limits, config=config)
     made.collector.host.session = None if session is None else str(session)
     try:
         made.tick(calm_s)

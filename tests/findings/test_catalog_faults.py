@@ -1,4 +1,4 @@
-"""Faults of catalogs, tables and subscriptions: made on real servers, as an agent reads them, and mended again."""
+"""Faults of catalogs, tables and subscriptions: caused on real servers, read as by an agent, and fixed again."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dba_console.watch.findings import safety
 from dba_console.watch.samples.findings import FindingNow
 from tests.background import idle_in_transaction, session
 from tests.clusters import FreshCluster
-from tests.findings.collector import eyes
+from tests.findings.collector import local_agent
 from tests.sql import query, wait_for
 
 AT_ONCE = Limits(safety=SafetyLimits(invalid_index_s=0.0, autovacuum_behind_s=150.0))
 CATALOG = ("collation-version", "invalid-index", "sequence-full")
 
 
-def found_in(cluster: Cluster) -> list[FindingNow]:
+def findings_of(cluster: Cluster) -> list[FindingNow]:
     """What an agent that begins now finds: the catalogs are read once in five minutes."""
-    with eyes(cluster.dsn(), *CATALOG, limits=AT_ONCE, calm_s=2) as seen:
-        return seen.rows
+    with local_agent(cluster.dsn(), *CATALOG, limits=AT_ONCE, calm_s=2) as agent:
+        return agent.rows
 
 
 @pytest.mark.parametrize("major", [14, 18])
@@ -31,22 +31,22 @@ def test_an_invalid_index_is_reported_until_it_is_dropped(major: int, reused_clu
     query(cluster, 'create table "Worn Out" as select 1 as n from generate_series(1, 2)')
     with pytest.raises(ConsoleError, match="could not create unique index"):
         query(cluster, 'create unique index concurrently "Only One" on "Worn Out" (n)')
-    [found] = found_in(cluster)
+    [found] = findings_of(cluster)
     assert (found.id, found.severity) == ("invalid-index", "warning")
     assert found.text.startswith("No query uses index public.Only One of table Worn Out in database postgres")
     query(cluster, 'drop index "Only One"')
-    assert found_in(cluster) == []
+    assert findings_of(cluster) == []
 
 
 def test_a_sequence_near_its_end_is_reported_until_its_column_is_widened(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "create table young (id serial); select nextval('young_id_seq')")
     query(cluster, "create table orders (id serial); select setval('orders_id_seq', 2060000000)")
-    [found] = found_in(cluster)
+    [found] = findings_of(cluster)
     assert (found.id, found.severity) == ("sequence-full:postgres.public.orders_id_seq", "critical")
     assert "87,483,647 are left" in found.text
     query(cluster, "alter table orders alter id type bigint; alter sequence orders_id_seq as bigint")
-    assert found_in(cluster) == []
+    assert findings_of(cluster) == []
 
 
 @pytest.mark.parametrize("major", [15, 18])
@@ -55,12 +55,12 @@ def test_a_database_with_another_collation_version_is_reported_until_it_is_refre
 ) -> None:
     cluster = reused_cluster(major=major)
     query(cluster, "create database sorted template template0 encoding 'UTF8' locale_provider icu icu_locale 'und'")
-    assert found_in(cluster) == []
+    assert findings_of(cluster) == []
     query(cluster, "update pg_database set datcollversion = '2.28' where datname = 'sorted'")
-    [found] = found_in(cluster)
+    [found] = findings_of(cluster)
     assert found.text.startswith("Collation of database sorted was created with version 2.28, and icu now has ")
     query(cluster, "alter database sorted refresh collation version")
-    assert found_in(cluster) == []
+    assert findings_of(cluster) == []
 
 
 # -- autovacuum ------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ AUTOVACUUM = ("autovacuum-behind", "autovacuum-off", "horizon-held")
 assert set(AUTOVACUUM) <= {rule.name for rule in safety.RULES}
 
 
-def worn(cluster: Cluster) -> None:
+def create_dead_rows(cluster: Cluster) -> None:
     """A table whose rows are all dead, and counted as such."""
     with session(cluster) as connection:
         connection.execute("create table orders as select n from generate_series(1, 30000) n")
@@ -80,27 +80,27 @@ def worn(cluster: Cluster) -> None:
 
 def test_a_table_autovacuum_never_reaches_is_reported_until_it_was_vacuumed(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"autovacuum_naptime": "1d"})
-    worn(cluster)
-    with eyes(cluster.dsn(), *AUTOVACUUM, limits=AT_ONCE) as seen:
-        seen.tick(60)
-        assert seen.rows == [], "its turn may come yet"
-        found = seen.until("autovacuum-behind", within_s=200)
+    create_dead_rows(cluster)
+    with local_agent(cluster.dsn(), *AUTOVACUUM, limits=AT_ONCE) as agent:
+        agent.tick(60)
+        assert agent.rows == [], "its turn may come yet"
+        found = agent.until("autovacuum-behind", within_s=200)
         assert "not vacuumed since" in found.text
         query(cluster, "vacuum orders")
-        seen.tick(70, every_s=2)
-        seen.until_gone("autovacuum-behind", within_s=150)
+        agent.tick(70, every_s=2)
+        agent.until_gone("autovacuum-behind", within_s=150)
 
 
 def test_a_table_vacuumed_without_effect_is_reported_with_the_horizon_holder(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"autovacuum_naptime": "1d"})
     few = Limits(safety=SafetyLimits(autovacuum_behind_s=150.0, horizon_warn_xids=1))
     with idle_in_transaction(cluster, "select txid_current()", name="report") as pid:
-        worn(cluster)
-        with eyes(cluster.dsn(), *AUTOVACUUM, limits=few) as seen:
+        create_dead_rows(cluster)
+        with local_agent(cluster.dsn(), *AUTOVACUUM, limits=few) as agent:
             for _ in range(4):
                 query(cluster, "vacuum orders")
-                seen.tick(60)
-            found = seen.until("autovacuum-behind", within_s=60)
+                agent.tick(60)
+            found = agent.until("autovacuum-behind", within_s=60)
     assert found.chain == ["autovacuum-behind", "horizon-held"] or found.id == "horizon-held", found
     assert found.evidence["pid"] == pid and "dead rows are not removed from public.orders" in found.text
 
@@ -121,18 +121,18 @@ def test_a_subscription_with_a_conflict_is_reported_until_the_row_is_fixed(
         f"create subscription \"Feed\" connection '{publisher.dsn()}' publication all_orders with (slot_name = 'feed')",
     )
     wait_for(subscriber, "select srsubstate = 'r' from pg_subscription_rel", what="the first copy")
-    with eyes(subscriber.dsn(dbname="template1"), "subscription-failing", calm_s=40) as seen:
-        assert seen.rows == []
+    with local_agent(subscriber.dsn(dbname="template1"), "subscription-failing", calm_s=40) as agent:
+        assert agent.rows == []
         query(subscriber, "insert into orders values (1)")
         query(publisher, "insert into orders values (1)")
         wait_for(subscriber, "select apply_error_count > 0 from pg_stat_subscription_stats", what="an error")
-        found = seen.until("subscription-failing", within_s=60)
+        found = agent.until("subscription-failing", within_s=60)
         query(subscriber, "delete from orders")
         wait_for(subscriber, "select 1 from orders", what="the row applied")
         wait_for(subscriber, "select pid is not null from pg_stat_subscription", what="the worker")
-        seen.until_gone("subscription-failing", within_s=250)
+        agent.until_gone("subscription-failing", within_s=250)
         query(subscriber, 'alter subscription "Feed" disable')
-        assert seen.until("subscription-failing", within_s=60).severity == "info"
+        assert agent.until("subscription-failing", within_s=60).severity == "info"
     assert found.severity == "warning"
     assert found.text.startswith("Subscription Feed in database postgres fails: ")
     with psycopg.connect(subscriber.dsn(), autocommit=True) as connection:

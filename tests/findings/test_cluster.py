@@ -17,8 +17,8 @@ from dba_console.watch.frames.derive import derive
 from dba_console.watch.probes.postgres.simple_query import simple_query
 from tests.background import wait_until
 from tests.clusters import FreshCluster, binaries_of
-from tests.findings.collector import Eyes, eyes
-from tests.postgres.pgbouncer import bouncer
+from tests.findings.collector import LocalAgent, local_agent
+from tests.postgres.pgbouncer import running_pgbouncer
 from tests.sql import query, wait_for
 
 NAMES = tuple(rule.name for rule in RULES)
@@ -52,24 +52,24 @@ def configured(*clusters: Cluster, pooler: str | None = None) -> Config:
     return Config(clusters={"shop": ClusterConfig(nodes=nodes, poolers=poolers)})
 
 
-def promote(standby: Cluster) -> None:
+def promote_standby(standby: Cluster) -> None:
     query(standby, "select pg_promote()")
 
 
-def no_findings(here: Eyes, *names: str) -> None:
-    assert [row.text for name in names for row in here.open(name)] == []
+def no_findings(agent: LocalAgent, *names: str) -> None:
+    assert [row.text for name in names for row in agent.open(name)] == []
 
 
 def test_a_standby_promoted_while_its_primary_runs_is_split_brain_within_five_seconds(replicated: Make) -> None:
     db1, db2, db3 = replicated(3)
     with (
-        bouncer(db1, "transaction", admin=True) as pooled,
+        running_pgbouncer(db1, "transaction", admin=True) as pooled,
         client_of(pooled),
-        eyes(db1.dsn(), *NAMES, config=configured(db1, db2, db3, pooler=pooled)) as here,
+        local_agent(db1.dsn(), *NAMES, config=configured(db1, db2, db3, pooler=pooled)) as agent,
     ):
-        no_findings(here, *NAMES)
-        promote(db2)
-        found = here.until("split-brain", severity="critical", within_s=5)
+        no_findings(agent, *NAMES)
+        promote_standby(db2)
+        found = agent.until("split-brain", severity="critical", within_s=5)
         assert found.text.startswith("Split brain in shop: db1 and db2 both answer as primary of system identifier")
         assert "db1 on timeline 1 at 0/" in found.text and "db2 on timeline 2 at 0/" in found.text
         assert "standby db3 is on timeline 1" in found.text
@@ -77,99 +77,99 @@ def test_a_standby_promoted_while_its_primary_runs_is_split_brain_within_five_se
         assert "started again" not in found.text
         query(db1, "create table only_here ()")
         wait_until(lambda: query(db3, "select 1 from pg_class where relname = 'only_here'"))
-        no_findings(here, "dead-timeline")
+        no_findings(agent, "dead-timeline")
         db1.stop()
-        dead = here.until("dead-timeline", severity="critical", within_s=5)
+        dead = agent.until("dead-timeline", severity="critical", within_s=5)
     assert dead.subject == "db3" and "that timeline ended at 0/" in dead.text
 
 
 def test_a_cutover_is_not_split_brain_and_a_restarted_old_primary_is(replicated: Make) -> None:
     db1, db2 = replicated(2)
-    with eyes(db2.dsn(), *NAMES, config=configured(db1, db2)) as here:
+    with local_agent(db2.dsn(), *NAMES, config=configured(db1, db2)) as agent:
         for cluster in (db1, db2):
             wait_for(cluster, "select 1 from pg_stat_activity where application_name = 'dba-console'")
         db1.stop()
-        promote(db2)
-        here.tick(5)
-        no_findings(here, *NAMES)
-        assert here.until("node-unreachable", within_s=20).severity == "warning"
+        promote_standby(db2)
+        agent.tick(5)
+        no_findings(agent, *NAMES)
+        assert agent.until("node-unreachable", within_s=20).severity == "warning"
         db1.start()
-        found = here.until("split-brain", within_s=5)
+        found = agent.until("split-brain", within_s=5)
         assert "db1 is an old primary that was started again" in found.text
         db1.stop()
-        here.until_gone("split-brain", within_s=20)
+        agent.until_gone("split-brain", within_s=20)
 
 
 def test_primaries_of_two_clusters_under_one_name_are_not_split_brain(
     cluster: Cluster, fresh_cluster: FreshCluster
 ) -> None:
-    with eyes(cluster.dsn(), *NAMES, config=configured(cluster, fresh_cluster())) as here:
-        here.tick(10)
-        no_findings(here, *NAMES)
+    with local_agent(cluster.dsn(), *NAMES, config=configured(cluster, fresh_cluster())) as agent:
+        agent.tick(10)
+        no_findings(agent, *NAMES)
 
 
 def test_two_names_of_one_server_are_not_split_brain(cluster: Cluster) -> None:
-    with eyes(cluster.dsn(), *NAMES, config=configured(cluster, cluster)) as here:
-        here.tick(6)
-        no_findings(here, *NAMES)
-        [text] = derive(here.picture, here.history).cluster.differences
+    with local_agent(cluster.dsn(), *NAMES, config=configured(cluster, cluster)) as agent:
+        agent.tick(6)
+        no_findings(agent, *NAMES)
+        [text] = derive(agent.picture, agent.history).cluster.differences
     assert text == "db2 and db1 are the same server"
 
 
 def test_a_standby_that_stays_behind_on_the_old_timeline_is_a_warning_until_it_follows(replicated: Make) -> None:
     db1, db2, db3 = replicated(3)
-    with eyes(db2.dsn(), "dead-timeline", config=configured(db1, db2, db3)) as here:
+    with local_agent(db2.dsn(), "dead-timeline", config=configured(db1, db2, db3)) as agent:
         db1.stop()
-        promote(db2)
-        here.tick(5)
-        no_findings(here, "dead-timeline")
-        found = here.until("dead-timeline", within_s=20)
+        promote_standby(db2)
+        agent.tick(5)
+        no_findings(agent, "dead-timeline")
+        found = agent.until("dead-timeline", within_s=20)
         assert (found.severity, found.subject) == ("warning", "db3") and "it does not follow" in found.text
         query(db3, f"alter system set primary_conninfo = '{db2.dsn().replace(chr(39), chr(39) * 2)}'")
         query(db3, "alter system set primary_slot_name = ''")
         query(db3, "select pg_reload_conf()")
         wait_for(db2, STREAMING.format(1))
-        here.until_gone("dead-timeline", within_s=30)
+        agent.until_gone("dead-timeline", within_s=30)
 
 
 def test_a_cluster_without_a_primary_is_critical_with_what_each_standby_has(replicated: Make) -> None:
     db1, db2 = replicated(2)
-    with eyes(db2.dsn(), *NAMES, config=configured(db1, db2)) as here:
+    with local_agent(db2.dsn(), *NAMES, config=configured(db1, db2)) as agent:
         db1.stop()
-        here.tick(5)
-        no_findings(here, *NAMES)
-        found = here.until("no-primary", severity="critical", within_s=20)
+        agent.tick(5)
+        no_findings(agent, *NAMES)
+        found = agent.until("no-primary", severity="critical", within_s=20)
         offered = (found.evidence["cluster"], found.evidence["to"])
         assert offered == ("shop", "db2"), "as the inputs of its runbook"
         assert found.text.startswith("No node of shop is primary; db1 was primary, at 0/")
         assert "standby db2 has received up to 0/" in found.text and found.runbook == "failover"
         db1.start()
-        here.until_gone("no-primary", within_s=10)
+        agent.until_gone("no-primary", within_s=10)
 
 
 def test_a_primary_only_this_host_cannot_reach_is_not_reported_as_gone(replicated: Make) -> None:
     db1, db2 = replicated(2)
     unreached = configured(db1, db2)
     unreached.clusters["shop"].nodes["db1"] = NodeConfig(dsn="host=127.0.0.1 port=1")
-    with eyes(db2.dsn(), *NAMES, config=unreached) as here:
-        assert here.until("node-unreachable", within_s=20).subject == "db1"
-        here.tick(10)
-        no_findings(here, "no-primary")
+    with local_agent(db2.dsn(), *NAMES, config=unreached) as agent:
+        assert agent.until("node-unreachable", within_s=20).subject == "db1"
+        agent.tick(10)
+        no_findings(agent, "no-primary")
 
 
 def test_a_pooler_left_paused_is_a_warning_with_its_duration(cluster: Cluster) -> None:
     with (
-        bouncer(cluster, "transaction", admin=True) as pooled,
+        running_pgbouncer(cluster, "transaction", admin=True) as pooled,
         client_of(pooled),
-        eyes(cluster.dsn(), *NAMES, config=configured(cluster, pooler=pooled)) as here,
+        local_agent(cluster.dsn(), *NAMES, config=configured(cluster, pooler=pooled)) as agent,
     ):
         admin(pooled, b"PAUSE postgres")
-        here.tick(50)
-        no_findings(here, "pooler-paused")
-        found = here.until("pooler-paused", within_s=15)
+        agent.tick(50)
+        no_findings(agent, "pooler-paused")
+        found = agent.until("pooler-paused", within_s=15)
         assert found.severity == "warning" and "Pooler main has had postgres paused for" in found.text
         admin(pooled, b"RESUME postgres")
-        here.until_gone("pooler-paused", within_s=5)
+        agent.until_gone("pooler-paused", within_s=5)
 
 
 @contextmanager

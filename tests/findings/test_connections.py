@@ -1,4 +1,4 @@
-"""Connections that really fill: storms, limits, a full house seen from outside, and what must stay quiet."""
+"""Connections that fill: storms, limits, max_connections reached as seen from outside, and what must raise nothing."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from dba_console.demo.server_account import clean_environment
 from dba_console.watch.findings.rule import find_outage
 from tests.background import idle_in_transaction, idle_sessions, session
 from tests.clusters import FreshCluster
-from tests.findings.collector import Eyes, eyes
+from tests.findings.collector import LocalAgent, local_agent
 from tests.sql import query, wait_for
 
 SMALL: Settings = {"max_connections": 60, "superuser_reserved_connections": 3}
-OURS = ("connections-filling", "connection-storm", "connection-limit", "idle-in-transaction")
+RULES = ("connections-filling", "connection-storm", "connection-limit", "idle-in-transaction")
 
 
 @contextmanager
-def pool(cluster: Cluster, count: int, name: str = "shop-web") -> Iterator[None]:
-    """So many sessions of one application."""
+def session_pool(cluster: Cluster, count: int, name: str = "shop-web") -> Iterator[None]:
+    """`count` sessions of one application."""
     with ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(session(cluster, name=name))
@@ -31,11 +31,11 @@ def pool(cluster: Cluster, count: int, name: str = "shop-web") -> Iterator[None]
 
 def test_a_storm_is_reported_within_five_seconds_with_its_client(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
-    with pool(cluster, 10, "web"), eyes(cluster.dsn(), *OURS, calm_s=5) as seen, ExitStack() as storm:
-        storm.enter_context(pool(cluster, 44, "invoice-export"))
-        seen.until("connection-storm", within_s=5)
-        row = seen.until("connections-filling", severity="critical", within_s=15)
-    assert seen.ids("critical") == {"connection-storm"}
+    with session_pool(cluster, 10, "web"), local_agent(cluster.dsn(), *RULES, calm_s=5) as agent, ExitStack() as storm:
+        storm.enter_context(session_pool(cluster, 44, "invoice-export"))
+        agent.until("connection-storm", within_s=5)
+        row = agent.until("connections-filling", severity="critical", within_s=15)
+    assert agent.ids("critical") == {"connection-storm"}
     assert row.id == "connection-storm"
     assert row.chain == ["connections-filling", "connection-storm"]
     assert "of 57 usable" in row.text and "invoice-export (user postgres) opened 4" in row.text
@@ -44,61 +44,61 @@ def test_a_storm_is_reported_within_five_seconds_with_its_client(reused_cluster:
 
 def test_short_sessions_and_a_starting_pool_are_not_a_storm(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
-    with eyes(cluster.dsn(), *OURS) as seen:
+    with local_agent(cluster.dsn(), *RULES) as agent:
         for _ in range(8):
-            with pool(cluster, 10, "cgi"):
-                seen.tick()
-        with pool(cluster, 20, "web"):
-            seen.tick(40)
-        assert seen.changes == []
+            with session_pool(cluster, 10, "cgi"):
+                agent.tick()
+        with session_pool(cluster, 20, "web"):
+            agent.tick(40)
+        assert agent.changes == []
 
 
 def test_an_agent_that_starts_with_a_full_pool_reports_no_storm(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
-    with pool(cluster, 40), eyes(cluster.dsn(), *OURS) as seen:
-        seen.tick(30)
-        assert seen.changes == []
+    with session_pool(cluster, 40), local_agent(cluster.dsn(), *RULES) as agent:
+        agent.tick(30)
+        assert agent.changes == []
 
 
 def test_a_pool_that_reconnects_after_a_restart_raises_no_alarm(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
-    with eyes(cluster.dsn(), *OURS) as seen:
-        seen.tick(5)
+    with local_agent(cluster.dsn(), *RULES) as agent:
+        agent.tick(5)
         cluster.restart()
-        seen.tick(4)
-        with pool(cluster, 40):
-            told = seen.until("connection-storm", within_s=5)
-            seen.tick(3)
-        assert {change.finding.severity for change in seen.changes if "storm" in change.finding.id} == {"info"}
-    assert "after the server restarted" in told.text
+        agent.tick(4)
+        with session_pool(cluster, 40):
+            reported = agent.until("connection-storm", within_s=5)
+            agent.tick(3)
+        assert {change.finding.severity for change in agent.changes if "storm" in change.finding.id} == {"info"}
+    assert "after the server restarted" in reported.text
 
 
 def test_a_server_nearly_full_names_the_holders_and_clears_when_they_disconnect(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
-    with pool(cluster, 49), eyes(cluster.dsn(), *OURS) as seen:
-        row = seen.until("connections-filling", within_s=5)
+    with session_pool(cluster, 49), local_agent(cluster.dsn(), *RULES) as agent:
+        row = agent.until("connections-filling", within_s=5)
         assert row.severity == "warning"
         assert "49 are idle sessions of shop-web" in row.text
         assert row.evidence["usable"] == 57
     left = "select not exists (select from pg_stat_activity where application_name = 'shop-web')"
     wait_for(cluster, left)
-    with pool(cluster, 49), eyes(cluster.dsn(), *OURS) as seen, ExitStack() as leaving:
-        leaving.enter_context(pool(cluster, 6, "late"))
-        seen.until("connections-filling", severity="critical", within_s=5)
+    with session_pool(cluster, 49), local_agent(cluster.dsn(), *RULES) as agent, ExitStack() as leaving:
+        leaving.enter_context(session_pool(cluster, 6, "late"))
+        agent.until("connections-filling", severity="critical", within_s=5)
         leaving.close()
         query(cluster, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'shop-web'")
         wait_for(cluster, left)
-        seen.until_gone("connections-filling", within_s=40)
+        agent.until_gone("connections-filling", within_s=40)
 
 
 def test_a_server_already_full_at_the_start_is_reported_from_the_process_titles(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_connections": 20, "superuser_reserved_connections": 3})
-    with pool(cluster, 20):
-        seen = Eyes(cluster.dsn(), only=OURS)
+    with session_pool(cluster, 20):
+        agent = LocalAgent(cluster.dsn(), only=RULES)
         try:
-            row = seen.until("connections-filling", within_s=10)
+            row = agent.until("connections-filling", within_s=10)
         finally:
-            seen.collector.close()
+            agent.collector.close()
     assert row.severity == "critical"
     assert row.evidence["source"] == "process_titles"
     assert "20 are idle sessions of user postgres" in row.text
@@ -115,13 +115,13 @@ def test_a_server_with_german_messages_also_reports_that_no_slot_is_free(
         query(cluster, "select 1 / 0")
     if "durch Null" not in str(failure.value):
         pytest.skip("this installation of PostgreSQL has no German messages")
-    with pool(cluster, 20):
-        seen = Eyes(cluster.dsn(), only=OURS)
+    with session_pool(cluster, 20):
+        agent = LocalAgent(cluster.dsn(), only=RULES)
         try:
-            seen.until("connections-filling", severity="critical", within_s=10)
-            outage = find_outage(seen.picture)
+            agent.until("connections-filling", severity="critical", within_s=10)
+            outage = find_outage(agent.picture)
         finally:
-            seen.collector.close()
+            agent.collector.close()
     assert outage is not None
     assert (outage.kind, outage.refused_by) == ("no_slots", "server")
     assert "zu viele Verbindungen" in outage.text
@@ -131,17 +131,17 @@ def test_a_role_and_a_database_at_their_limits_are_reported_by_name(reused_clust
     cluster = reused_cluster(SMALL)
     query(cluster, "create role app login connection limit 6")
     query(cluster, "create database shop connection limit 5")
-    with idle_sessions(cluster, 5, user="app", dbname="shop"), eyes(cluster.dsn(), *OURS) as seen:
-        seen.until("connection-limit", within_s=10)
-        assert [row.id for row in seen.rows] == ["connection-limit:database shop"]
+    with idle_sessions(cluster, 5, user="app", dbname="shop"), local_agent(cluster.dsn(), *RULES) as agent:
+        agent.until("connection-limit", within_s=10)
+        assert [row.id for row in agent.rows] == ["connection-limit:database shop"]
         with idle_sessions(cluster, 1, user="app"):
-            seen.tick(10)
-            assert {row.id for row in seen.rows} == {"connection-limit:database shop", "connection-limit:role app"}
-            assert "(6 of 6); more are refused" in seen.rows[-1].text
+            agent.tick(10)
+            assert {row.id for row in agent.rows} == {"connection-limit:database shop", "connection-limit:role app"}
+            assert "(6 of 6); more are refused" in agent.rows[-1].text
 
 
 def test_a_briefly_idle_transaction_that_blocks_no_session_is_not_a_finding(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(SMALL)
-    with idle_in_transaction(cluster), eyes(cluster.dsn(), *OURS) as seen:
-        seen.tick(20)
-        assert seen.changes == []
+    with idle_in_transaction(cluster), local_agent(cluster.dsn(), *RULES) as agent:
+        agent.tick(20)
+        assert agent.changes == []

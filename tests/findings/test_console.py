@@ -19,26 +19,26 @@ from dba_console.watch.frames.model import Finding, Frame
 from tests.agent.agents import RunningAgent, agent
 from tests.background import idle_sessions
 from tests.clusters import FreshCluster
-from tests.findings.collector import Eyes, eyes
+from tests.findings.collector import LocalAgent, local_agent
 
 CONSOLE = ("console-blind", "console-late", "lane-stuck", "recording-lags", "connections-filling")
 
 
 def test_a_console_without_a_slot_reports_blind_mode_until_it_has_one(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_connections": 10, "superuser_reserved_connections": 2})
-    seen = Eyes(cluster.dsn(), only=CONSOLE)
+    local = LocalAgent(cluster.dsn(), only=CONSOLE)
     try:
         with idle_sessions(cluster, 10):
-            blind = seen.until("console-blind", within_s=12)
-            seen.tick(3)
-            (row,) = seen.rows
-        seen.until_gone("console-blind", within_s=12)
+            blind = local.until("console-blind", within_s=12)
+            local.tick(3)
+            (row,) = local.rows
+        local.until_gone("console-blind", within_s=12)
     finally:
-        seen.collector.close()
+        local.collector.close()
     assert "too many clients" in blind.text or "connections-filling" in blind.chain
     assert row.id.startswith("connections-filling"), "one finding: it is blind because the connections are taken"
     assert "console-blind" in row.chain
-    assert not raised(seen.changes, "server-down")
+    assert not raised(local.changes, "server-down")
 
 
 def raised(changes: list[FindingChange], rule: str) -> list[FindingChange]:
@@ -47,40 +47,40 @@ def raised(changes: list[FindingChange], rule: str) -> list[FindingChange]:
 
 def test_an_unanswered_query_of_the_console_is_reported_by_its_purpose(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
-    with eyes(cluster.dsn(), *CONSOLE) as seen, psycopg.connect(cluster.dsn()) as locker:
+    with local_agent(cluster.dsn(), *CONSOLE) as local, psycopg.connect(cluster.dsn()) as locker:
         locker.execute("lock table pg_tablespace in access exclusive mode")
-        told = seen.until("console-late", within_s=45)
+        reported = local.until("console-late", within_s=45)
         locker.rollback()
-        seen.until_gone("console-late", within_s=45)
-    assert (told.id, told.severity) == ("console-late:unanswered", "warning")
-    assert "pg.temp" in told.evidence["parts"]
-    assert "temporary files on disk" in told.text
+        local.until_gone("console-late", within_s=45)
+    assert (reported.id, reported.severity) == ("console-late:unanswered", "warning")
+    assert "pg.temp" in reported.evidence["parts"]
+    assert "temporary files on disk" in reported.text
 
 
 def test_what_hangs_on_the_host_is_named_until_it_recovers(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     control = cluster.data_directory / "global" / "pg_control"
-    with eyes(cluster.dsn(), *CONSOLE) as seen:
-        assert seen.rows == []
+    with local_agent(cluster.dsn(), *CONSOLE) as local:
+        assert local.rows == []
         control.rename(control.with_name("aside"))
         os.mkfifo(control)  # whoever opens it to read waits for a writer, as on a file system that hangs
-        told = seen.until("lane-stuck", within_s=30)
+        reported = local.until("lane-stuck", within_s=30)
         os.close(os.open(control, os.O_WRONLY | os.O_NONBLOCK))
         control.unlink()
         control.with_name("aside").rename(control)
-        seen.until_gone("lane-stuck", within_s=30)
-    assert told.severity == "warning"
-    assert told.text.endswith("does not answer: panels that depend on it show its last state")
-    assert told.evidence["stuck_s"] >= 3
+        local.until_gone("lane-stuck", within_s=30)
+    assert reported.severity == "warning"
+    assert reported.text.endswith("does not answer: panels that depend on it show its last state")
+    assert reported.evidence["stuck_s"] >= 3
 
 
 def test_a_console_that_ticks_on_time_reports_nothing_about_itself(cluster: Cluster) -> None:
-    with eyes(cluster.dsn(), *CONSOLE) as seen:
-        seen.tick(60)
-        assert seen.changes == []
+    with local_agent(cluster.dsn(), *CONSOLE) as local:
+        local.tick(60)
+        assert local.changes == []
 
 
-def explained(frame: Frame) -> list[Finding]:
+def grouped_with_full_disk(frame: Frame) -> list[Finding]:
     """Those to which the full disk was joined."""
     return [found for found in lagging(frame) if any(part.startswith("disk-filling") for part in found.chain)]
 
@@ -89,11 +89,11 @@ def lagging(frame: Frame) -> list[Finding]:
     return [finding for finding in frame.findings if "recording-lags" in finding.chain]
 
 
-def recorded_on(disk: LoopDisk, cluster: Cluster, place: Path) -> AbstractContextManager[RunningAgent]:
-    """An agent that tells of its recording when that has lagged, which is to be 5 s behind, for a second."""
+def recorded_on(disk: LoopDisk, cluster: Cluster, directory: Path) -> AbstractContextManager[RunningAgent]:
+    """An agent that reports its recording after a second of lag, which means 5 s behind."""
     os.chown(disk.path, os.geteuid(), os.getegid())  # it is made for a server's user
     configured = {"DBA_CONSOLE_AGENT_INTERVAL": "250ms", "DBA_CONSOLE_FINDINGS_CONSOLE_LAGGING_S": "1"}
-    return agent(cluster.dsn(), place, extra={**configured, "DBA_CONSOLE_SESSIONS": str(disk.path / "sessions")})
+    return agent(cluster.dsn(), directory, extra={**configured, "DBA_CONSOLE_SESSIONS": str(disk.path / "sessions")})
 
 
 @pytest.mark.root
@@ -104,12 +104,14 @@ def test_a_recording_whose_disk_is_full_is_reported_in_the_live_view(cluster: Cl
             os.posix_fallocate(file.fileno(), 0, (found.f_bavail - 64) * found.f_frsize)
         with recorded_on(disk, cluster, tmp_path) as running:
             watch = running.watch()
-            frame = watch.until(explained, 120, what="the finding and its cause")
-            (told,) = explained(frame)
+            frame = watch.until(grouped_with_full_disk, 120, what="the finding and its cause")
+            (reported,) = grouped_with_full_disk(frame)
             assert frame.connections.used is not None, "the live picture goes on"
-    assert told.severity == "warning"
-    assert told.evidence["recording"] == "failed"
-    assert told.text.startswith("Nothing is recorded because ") and f"{disk.path} (recordings) is 99" in told.text
+    assert reported.severity == "warning"
+    assert reported.evidence["recording"] == "failed"
+    assert (
+        reported.text.startswith("Nothing is recorded because ") and f"{disk.path} (recordings) is 99" in reported.text
+    )
 
 
 @pytest.mark.root
@@ -121,28 +123,28 @@ def test_a_recording_on_a_stalled_disk_is_reported_and_cleared_when_it_has_caugh
         watch = running.watch()
         assert lagging(watch.next_frame()) == []
         subprocess.run([freeze, "-f", str(disk.path)], check=True)
-        (told,) = lagging(watch.until(lagging, 60, what="the finding"))
+        (reported,) = lagging(watch.until(lagging, 60, what="the finding"))
         subprocess.run([freeze, "-u", str(disk.path)], check=True)
         watch.until(lambda frame: not lagging(frame), 60, what="the recording caught up")
-    assert told.severity == "warning"
-    assert told.evidence["recorder_lag_s"] >= 6 or told.evidence["recording"] == "failed"
+    assert reported.severity == "warning"
+    assert reported.evidence["recorder_lag_s"] >= 6 or reported.evidence["recording"] == "failed"
 
 
 def test_several_late_ticks_in_a_row_are_reported(cluster: Cluster) -> None:
-    with eyes(cluster.dsn(), *CONSOLE, limits=Limits(console=ConsoleLimits(late_ticks=3))) as seen:
-        late(seen, 2)
-        seen.tick()
-        late(seen, 2)
-        assert seen.rows == [], "not in a row"
-        late(seen, 1)
-        (row,) = seen.rows
-        seen.until_gone("console-late", within_s=12)
+    with local_agent(cluster.dsn(), *CONSOLE, limits=Limits(console=ConsoleLimits(late_ticks=3))) as local:
+        tick_late(local, 2)
+        local.tick()
+        tick_late(local, 2)
+        assert local.rows == [], "not in a row"
+        tick_late(local, 1)
+        (row,) = local.rows
+        local.until_gone("console-late", within_s=12)
     assert row.evidence["late_s"] == 0.9
 
 
-def late(seen: Eyes, count: int) -> None:
+def tick_late(local: LocalAgent, count: int) -> None:
     """Ticks that begin 0.9 s after their time."""
-    tick = seen.collector.tick
-    seen.collector.tick = lambda late_us=900_000: tick(late_us)  # type: ignore[method-assign]
-    seen.tick(count)
-    seen.collector.tick = tick  # type: ignore[method-assign]
+    tick = local.collector.tick
+    local.collector.tick = lambda late_us=900_000: tick(late_us)  # type: ignore[method-assign]
+    local.tick(count)
+    local.collector.tick = tick  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""A disk that really stops under a server that writes; and one busy with what nobody of the server waits for."""
+"""A disk that stops under a writing server; and a busy disk that no session of the server waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.agent.agents import agent
 from tests.background import Session, session, wait_until
 from tests.clusters import binaries_of
 from tests.disks import frozen
-from tests.findings.collector import eyes
+from tests.findings.collector import local_agent
 from tests.requirements import require_tool
 from tests.sql import LIMIT_S, query
 
@@ -37,7 +37,7 @@ def writers(cluster: Cluster) -> Iterator[list[Session]]:
 
 
 @contextmanager
-def inserting(sessions: list[Session], disk: LoopDisk, *, below: bool) -> Iterator[None]:
+def insert_until_hanging(sessions: list[Session], disk: LoopDisk, *, below: bool) -> Iterator[None]:
     """Each session writes until it hangs in the kernel, or one of them behind a disk that does not answer.
 
     Where they hang in the kernel they must not write WAL: one would hang there, and the others wait for its lock.
@@ -45,7 +45,7 @@ def inserting(sessions: list[Session], disk: LoopDisk, *, below: bool) -> Iterat
     table = "logged" if below else "unlogged"
     for n, each in enumerate(sessions):
         each.pgconn.send_query(f"insert into {table}_{n} select generate_series(1, 100000)".encode())
-    wait_until(lambda: hanging(sessions) >= (1 if below else 2), LIMIT_S, what="sessions that hang")
+    wait_until(lambda: hanging_sessions(sessions) >= (1 if below else 2), LIMIT_S, what="sessions that hang")
     wait_until(lambda: not below or in_flight(disk), LIMIT_S, what="a request in flight")
     yield
 
@@ -57,7 +57,7 @@ def written(sessions: list[Session]) -> None:
             assert not result.error_message, result.error_message
 
 
-def hanging(sessions: list[Session]) -> int:
+def hanging_sessions(sessions: list[Session]) -> int:
     """How many of the sessions' processes wait in the kernel and cannot be interrupted."""
     stats = [read_stat("/proc", each.info.backend_pid) for each in sessions]
     return sum(stat is not None and stat.state == "D" for stat in stats)
@@ -76,15 +76,15 @@ def test_a_server_whose_disk_stalls_is_reported_within_five_seconds_and_until_it
     with loop_disk(SIZE, stacked=True) as disk:
         assert disk.lower_path is not None
         cluster = Cluster(binaries_of(None), data_directory=disk.data_directory, settings=SESSIONS_WRITE_WAL)
-        with cluster, writers(cluster) as sessions, eyes(cluster.dsn(), "io-stalled") as seen:
+        with cluster, writers(cluster) as sessions, local_agent(cluster.dsn(), "io-stalled") as agent:
             for below, place in ((False, disk.path), (True, disk.lower_path)):
-                with frozen(place), inserting(sessions, disk, below=below):
-                    seen.tick()  # what a process does is read from the tick on that follows its first activity
-                    found = seen.until("io-stalled", severity="critical", within_s=5)
+                with frozen(place), insert_until_hanging(sessions, disk, below=below):
+                    agent.tick()  # what a process does is read from the tick on that follows its first activity
+                    found = agent.until("io-stalled", severity="critical", within_s=5)
                 assert found.text.startswith("I/O is stalled: ")
                 assert "(data, WAL, temp)" in found.text, found.text
                 written(sessions)
-                seen.until_gone("io-stalled", within_s=40)
+                agent.until_gone("io-stalled", within_s=40)
 
 
 def test_a_disk_busy_with_something_else_is_not_a_stall(disk_directory: Path, tmp_path: Path) -> None:
@@ -108,5 +108,7 @@ def test_a_disk_busy_with_something_else_is_not_a_stall(disk_directory: Path, tm
             assert writer.poll() is None, "it was busy all the time"
         finally:
             writer.kill()
-    told = [event.text for event in watch.events if event.kind.startswith("finding.") and "io-stalled" in str(event)]
-    assert told == []
+    reported = [
+        event.text for event in watch.events if event.kind.startswith("finding.") and "io-stalled" in str(event)
+    ]
+    assert reported == []

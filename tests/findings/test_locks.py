@@ -14,12 +14,12 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples.postgres import Locks
 from tests.background import idle_in_transaction, session, wait_until
 from tests.clusters import FreshCluster
-from tests.findings.collector import Eyes, eyes
+from tests.findings.collector import LocalAgent, local_agent
 from tests.sql import LIMIT_S, query, wait_for
 
 READ = "select count(*) from orders"
-OURS = ("lock-queue", "dump-blocks", "lock-blocker", "idle-in-transaction", "wraparound-vacuum")
-SOON = Limits(
+RULES = ("lock-queue", "dump-blocks", "lock-blocker", "idle-in-transaction", "wraparound-vacuum")
+SHORT_LIMITS = Limits(
     connections=ConnectionLimits(idle_transaction_blocks_s=0.5),
     locks=LockLimits(blocker_s=0.5, blocker_many_s=0.5, queue_critical_least_s=0.5, queue_long_s=0.5),
 )
@@ -38,7 +38,7 @@ def clients(reused_cluster: FreshCluster) -> Iterator[tuple[Cluster, Clients]]:
 
 @contextmanager
 def waiters(cluster: Cluster, count: int, sql: str, name: str = "web") -> Iterator[list[int]]:
-    """So many sessions that wait for a lock; gives their process ids. They are cancelled at the end."""
+    """`count` sessions that wait for a lock; gives their process ids. They are cancelled at the end."""
     with ExitStack() as stack:
         waiting = [stack.enter_context(closing(session(cluster, name=name))) for _ in range(count)]
         for each in waiting:
@@ -58,7 +58,7 @@ def waiter(cluster: Cluster, sql: str, name: str) -> Iterator[int]:
 
 
 def stuck_dump(cluster: Cluster, clients: Clients) -> None:
-    """A pg_dump whose output nobody reads: it stays in the middle of the table."""
+    """A pg_dump whose output is not read: it stops in the middle of the table."""
     clients.start("pg_dump", "-d", cluster.dsn(), output=subprocess.PIPE)
     copies = "select 1 from pg_stat_activity where application_name = 'pg_dump' and wait_event = 'ClientWrite'"
     wait_for(cluster, copies, what="the dump to wait for its reader")
@@ -66,16 +66,16 @@ def stuck_dump(cluster: Cluster, clients: Clients) -> None:
 
 def test_a_queue_behind_a_dump_is_reported_within_five_seconds_as_one_finding(clients: tuple[Cluster, Clients]) -> None:
     cluster, programs = clients
-    with eyes(cluster.dsn(), *OURS, limits=SOON) as seen:
+    with local_agent(cluster.dsn(), *RULES, limits=SHORT_LIMITS) as agent:
         stuck_dump(cluster, programs)
         with (
             waiter(cluster, "alter table orders add column remark text", name="migration") as migration,
             waiters(cluster, 6, READ),
         ):
-            seen.until("lock-queue", within_s=5)
-            wait_for(cluster, lasts(migration, 0.5))
-            row = seen.until("lock-queue", severity="critical", within_s=5)
-    assert seen.ids("critical") == {"lock-queue"}
+            agent.until("lock-queue", within_s=5)
+            wait_for(cluster, has_lasted(migration, 0.5))
+            row = agent.until("lock-queue", severity="critical", within_s=5)
+    assert agent.ids("critical") == {"lock-queue"}
     assert row.id == "lock-queue"
     assert row.text.startswith(
         f"6 sessions wait behind migration (pid {migration}: alter table orders add column remark"
@@ -84,7 +84,7 @@ def test_a_queue_behind_a_dump_is_reported_within_five_seconds_as_one_finding(cl
     assert row.runbook == "lock-queue"
 
 
-def lasts(pid: int, seconds: float) -> str:
+def has_lasted(pid: int, seconds: float) -> str:
     """Whether a session has been in its state for longer, by the server's clock."""
     return f"select 1 from pg_stat_activity where pid = {pid} and clock_timestamp() - state_change > '{seconds} s'"
 
@@ -94,16 +94,16 @@ def test_an_idle_transaction_that_holds_rows_is_reported_after_two_idle_seconds(
 ) -> None:
     cluster, _ = clients
     update = "update orders set state = 'open' where id = 1"
-    with eyes(cluster.dsn(), *OURS) as seen, ExitStack() as left:
+    with local_agent(cluster.dsn(), *RULES) as agent, ExitStack() as left:
         pid = left.enter_context(idle_in_transaction(cluster, update, name="price-correction"))
         left.enter_context(waiters(cluster, 6, update))
-        wait_for(cluster, lasts(pid, 2.1))
-        row = seen.until("idle-in-transaction", within_s=3)
+        wait_for(cluster, has_lasted(pid, 2.1))
+        row = agent.until("idle-in-transaction", within_s=3)
     assert row.id == "idle-in-transaction"
     assert row.text.startswith(f"price-correction (postgres, pid {pid}) is idle in transaction for ")
     assert "and 6 sessions wait for it" in row.text
     assert row.text.endswith(f"last statement: {update}")
-    assert seen.ids("critical") == set()
+    assert agent.ids("critical") == set()
 
 
 @pytest.mark.pg(14, 18)
@@ -111,15 +111,15 @@ def test_a_queue_behind_an_idle_transaction_is_one_finding_on_every_version(serv
     query(server, "create table parts (id int)")
     try:
         with (
-            eyes(server.dsn(), *OURS, limits=SOON) as seen,
+            local_agent(server.dsn(), *RULES, limits=SHORT_LIMITS) as agent,
             idle_in_transaction(server, "select count(*) from parts", name="report") as pid,
             waiter(server, "truncate parts", name="cleanup"),
             waiters(server, 4, "select count(*) from parts"),
         ):
-            wait_for(server, lasts(pid, 0.6))
-            seen.until("idle-in-transaction", within_s=3)
-            seen.tick(2)
-            (row,) = seen.rows
+            wait_for(server, has_lasted(pid, 0.6))
+            agent.until("idle-in-transaction", within_s=3)
+            agent.tick(2)
+            (row,) = agent.rows
             assert row.chain == ["lock-queue", "idle-in-transaction"]
             assert row.text.startswith("4 sessions wait behind cleanup (pid ")
             assert f"because report (postgres, pid {pid}) is idle in transaction" in row.text
@@ -131,11 +131,11 @@ def test_ddl_alone_behind_a_dump_is_reported_with_the_dump(clients: tuple[Cluste
     cluster, programs = clients
     stuck_dump(cluster, programs)
     with (
-        eyes(cluster.dsn(), *OURS, limits=SOON) as seen,
+        local_agent(cluster.dsn(), *RULES, limits=SHORT_LIMITS) as agent,
         waiter(cluster, "alter table orders add column remark text", name="migration") as pid,
     ):
-        wait_for(cluster, lasts(pid, 0.6))
-        row = seen.until("dump-blocks", within_s=5)
+        wait_for(cluster, has_lasted(pid, 0.6))
+        row = agent.until("dump-blocks", within_s=5)
     assert row.id == "dump-blocks"
     assert row.severity == "warning"
     assert "1 session waits for the dump pg_dump" in row.text
@@ -146,9 +146,9 @@ def test_an_active_blocker_is_reported_with_its_statement(clients: tuple[Cluster
     statements = ("begin;", "lock table orders;", "select pg_sleep(600);")
     programs.psql(*statements, application="maintenance", dbname="postgres")
     wait_for(cluster, "select 1 from pg_stat_activity where wait_event = 'PgSleep'")
-    with eyes(cluster.dsn(), *OURS, limits=SOON) as seen, waiters(cluster, 2, READ) as pids:
-        wait_for(cluster, lasts(pids[1], 0.6))
-        row = seen.until("lock-blocker", within_s=5)
+    with local_agent(cluster.dsn(), *RULES, limits=SHORT_LIMITS) as agent, waiters(cluster, 2, READ) as pids:
+        wait_for(cluster, has_lasted(pids[1], 0.6))
+        row = agent.until("lock-blocker", within_s=5)
     assert row.id == "lock-blocker"
     assert "2 sessions wait for maintenance (postgres, pid " in row.text
     assert "select pg_sleep(600)" in row.text and "public.orders" in row.text
@@ -161,9 +161,9 @@ def test_a_prepared_transaction_that_blocks_others_is_reported_by_its_name(clien
         preparing.execute("lock table orders")
         preparing.execute("prepare transaction 'order-4711'")
     try:
-        with eyes(cluster.dsn(), *OURS, limits=SOON) as seen, waiter(cluster, READ, "web") as pid:
-            wait_for(cluster, lasts(pid, 0.6))
-            row = seen.until("lock-blocker", within_s=15)
+        with local_agent(cluster.dsn(), *RULES, limits=SHORT_LIMITS) as agent, waiter(cluster, READ, "web") as pid:
+            wait_for(cluster, has_lasted(pid, 0.6))
+            row = agent.until("lock-blocker", within_s=15)
         assert "for the prepared transaction order-4711" in row.text
     finally:
         query(cluster, "rollback prepared 'order-4711'")
@@ -173,12 +173,12 @@ def test_a_role_that_sees_no_other_sessions_still_sees_the_queue(clients: tuple[
     cluster, _ = clients
     query(cluster, "create role weak login")
     with (
-        eyes(cluster.dsn(user="weak"), *OURS, limits=SOON) as seen,
+        local_agent(cluster.dsn(user="weak"), *RULES, limits=SHORT_LIMITS) as agent,
         idle_in_transaction(cluster, READ, name="report") as pid,
         waiter(cluster, "truncate orders", name="cleanup") as cleanup,
         waiters(cluster, 4, READ),
     ):
-        row = seen.until("lock-queue", within_s=5)
+        row = agent.until("lock-queue", within_s=5)
     assert row.text.startswith(f"4 sessions wait behind cleanup (pid {cleanup}: AccessExclusiveLock) on ")
     assert row.text.endswith(f"for report (postgres, pid {pid})")
     assert "privilege" not in row.text
@@ -188,21 +188,21 @@ def test_contention_of_an_ordinary_load_is_not_a_finding(clients: tuple[Cluster,
     """Twenty clients that all want the one row of pgbench_branches, as fast as they can."""
     cluster, programs = clients
     cluster.run("pgbench", "-i", "-q", "-s", "1", cluster.dsn())
-    with eyes(cluster.dsn(), *OURS) as seen:
+    with local_agent(cluster.dsn(), *RULES) as agent:
         programs.pgbench("-c", "20", role="postgres", application="bench", dbname="postgres")
         contended: list[int] = []
 
         def contention() -> bool:
-            contended.append(waiting(seen))
+            contended.append(waiting(agent))
             return sum(count > 5 for count in contended) >= 20
 
         wait_until(contention, LIMIT_S, what="contention in twenty readings")
         programs.stop()
-        assert seen.changes == []
+        assert agent.changes == []
 
 
-def waiting(seen: Eyes) -> int:
+def waiting(agent: LocalAgent) -> int:
     """Sessions that wait for a lock in the next reading."""
-    seen.tick(every_s=0)  # a transaction held for one real second is not to look like many
-    locks = seen.picture.now("pg.locks", Locks)
+    agent.tick(every_s=0)  # a transaction held for one real second is not to look like many
+    locks = agent.picture.now("pg.locks", Locks)
     return 0 if locks is None else len(locks.waiters)

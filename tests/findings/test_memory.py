@@ -1,6 +1,6 @@
 """Page cache that really goes: a file cut short, a control group's limit, dropped caches; and what is none of that.
 
-With figures small enough for any host: 192 MB are enough to be told.
+With thresholds small enough for any host: 192 MB raise a finding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.reclaim_stall import ReclaimMethod, choose_method
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.findings.collector import Eyes, eyes
+from tests.findings.collector import LocalAgent, local_agent
 from tests.requirements import lacking, require_tool
 from tests.sql import query
 
@@ -39,9 +39,9 @@ RULES = ("memory-reclaim", "reclaim-stall", "cache-dropped")
 
 
 @pytest.fixture
-def host(cluster: Cluster) -> Iterator[Eyes]:
-    """Eyes on this host that have seen it calm."""
-    with eyes(cluster.dsn(), *RULES, limits=SMALL) as made:
+def calm_agent(cluster: Cluster) -> Iterator[LocalAgent]:
+    """A local agent with a baseline of this host."""
+    with local_agent(cluster.dsn(), *RULES, limits=SMALL) as made:
         yield made
 
 
@@ -69,23 +69,23 @@ def meminfo(name: str) -> int:
     return int(lines[name].split()[0]) << 10
 
 
-def test_a_truncated_file_is_reported_as_such_and_not_as_reclaim(host: Eyes, cached_file: Path) -> None:
-    host.tick(3)
+def test_a_truncated_file_is_reported_as_such_and_not_as_reclaim(calm_agent: LocalAgent, cached_file: Path) -> None:
+    calm_agent.tick(3)
     os.truncate(cached_file, 0)
-    found = host.until("memory-reclaim", within_s=20)
+    found = calm_agent.until("memory-reclaim", within_s=20)
     assert found.severity == "info"
     assert found.evidence["cause"] == "file freed"
     assert found.text.startswith("Page cache fell ") and found.text.endswith(" MB: a file was freed")
 
 
-def test_a_removed_file_is_reported_like_a_truncated_one(host: Eyes, cached_file: Path) -> None:
-    host.tick(3)
+def test_a_removed_file_is_reported_like_a_truncated_one(calm_agent: LocalAgent, cached_file: Path) -> None:
+    calm_agent.tick(3)
     cached_file.unlink()
-    assert host.until("memory-reclaim", within_s=20).evidence["cause"] == "file freed"
+    assert calm_agent.until("memory-reclaim", within_s=20).evidence["cause"] == "file freed"
 
 
 @contextmanager
-def group(way: ReclaimMethod) -> Iterator[Path]:
+def memory_group(way: ReclaimMethod) -> Iterator[Path]:
     """A memory control group, removed at the end."""
     assert way.group is not None
     way.group.mkdir()
@@ -97,7 +97,7 @@ def group(way: ReclaimMethod) -> Iterator[Path]:
 
 
 @pytest.mark.root
-def test_a_control_group_limit_is_reported_with_where_to_check(host: Eyes, disk_directory: Path) -> None:
+def test_a_control_group_limit_is_reported_with_where_to_check(calm_agent: LocalAgent, disk_directory: Path) -> None:
     way = choose_method()
     if way.group is None:
         lacking("no memory control group can be made here")
@@ -105,13 +105,13 @@ def test_a_control_group_limit_is_reported_with_where_to_check(host: Eyes, disk_
     sparse.touch()
     os.truncate(sparse, CACHED)
     reader = 'echo $$ > "$1/cgroup.procs"; exec cat "$2"'
-    with group(way) as place:
+    with memory_group(way) as place:
         subprocess.run(
             ["/bin/sh", "-c", reader, "reader", str(place), str(sparse)], check=True, stdout=subprocess.DEVNULL
         )
-        host.tick(3)
+        calm_agent.tick(3)
         (place / way.limit).write_text(str(8 * MB))
-        found = host.until("memory-reclaim", within_s=20)
+        found = calm_agent.until("memory-reclaim", within_s=20)
     assert found.text.endswith(": memory reclaim (a memory cgroup's limit)")
     assert found.advice and "memory.events" in found.advice
 
@@ -122,10 +122,10 @@ def test_an_oom_killed_process_is_reported_and_one_that_exits_is_not(cluster: Cl
     if way.group is None:
         lacking("no memory control group can be made here")
     command = [sys.executable, "-c", "import sys; sys.stdin.readline(); held = bytearray(64 << 20)"]
-    with eyes(cluster.dsn(), "oom-kill") as seen, group(way) as place:
+    with local_agent(cluster.dsn(), "oom-kill") as agent, memory_group(way) as place:
         subprocess.run(command, input=b"go\n", check=True)
-        seen.tick(3)
-        assert seen.rows == []
+        agent.tick(3)
+        assert agent.rows == []
         with subprocess.Popen(command, stdin=subprocess.PIPE) as program:
             (place / "cgroup.procs").write_text(str(program.pid))
             for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.max"):
@@ -133,53 +133,55 @@ def test_an_oom_killed_process_is_reported_and_one_that_exits_is_not(cluster: Cl
                     (place / name).write_text(str(16 * MB))
             program.communicate(b"go\n")
         assert program.returncode == -signal.SIGKILL
-        found = seen.until("oom-kill", within_s=5)
+        found = agent.until("oom-kill", within_s=5)
     assert found.severity == "critical"
     assert found.text.startswith("The kernel killed a process for lack of memory, at ")
 
 
 @pytest.mark.root
-def test_dropped_caches_are_reported_at_once_with_the_dropped_amount(host: Eyes, cached_file: Path) -> None:
-    host.tick(3)
+def test_dropped_caches_are_reported_at_once_with_the_dropped_amount(calm_agent: LocalAgent, cached_file: Path) -> None:
+    calm_agent.tick(3)
     Path("/proc/sys/vm/drop_caches").write_text("1")
-    found = host.until("cache-dropped", within_s=3)
+    found = calm_agent.until("cache-dropped", within_s=3)
     assert found.text.startswith("Page cache dropped: a process wrote drop_caches (drop_pagecache +1), ")
     fell = found.evidence["cached_fell_bytes"]
     assert isinstance(fell, int) and fell >= CACHED
-    host.tick(6)
-    assert host.open("memory-reclaim") == [], "what was dropped is told once"
+    calm_agent.tick(6)
+    assert calm_agent.open("memory-reclaim") == [], "what was dropped is told once"
     assert cached_file.exists()
 
 
-def test_a_program_that_uses_memory_and_exits_is_not_a_cache_fall(host: Eyes) -> None:
+def test_a_program_that_uses_memory_and_exits_is_not_a_cache_fall(calm_agent: LocalAgent) -> None:
     """The cache gives nothing, or gives way to it; when it ends free memory rises and no cache falls."""
     script = "import sys; held = bytearray(384 << 20); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None and program.stdout.readline() == b"held\n"
-        host.tick(3)
+        calm_agent.tick(3)
         program.communicate()
-    host.tick(8)
-    assert host.open("memory-reclaim") == []
+    calm_agent.tick(8)
+    assert calm_agent.open("memory-reclaim") == []
 
 
-def test_a_file_copied_and_read_is_not_a_cache_fall(host: Eyes, cached_file: Path) -> None:
+def test_a_file_copied_and_read_is_not_a_cache_fall(calm_agent: LocalAgent, cached_file: Path) -> None:
     copy = cached_file.with_name("copy")
     with contextlib.ExitStack() as stack:
         copier = stack.enter_context(subprocess.Popen([require_tool("cp"), str(cached_file), str(copy)]))
         while copier.poll() is None:
-            host.tick()
-    host.tick(8)
-    assert host.open("memory-reclaim") == []
+            calm_agent.tick()
+    calm_agent.tick(8)
+    assert calm_agent.open("memory-reclaim") == []
 
 
-def test_a_server_that_stops_releases_shared_memory_and_no_cache(host: Eyes, fresh_cluster: FreshCluster) -> None:
+def test_a_server_that_stops_releases_shared_memory_and_no_cache(
+    calm_agent: LocalAgent, fresh_cluster: FreshCluster
+) -> None:
     made = fresh_cluster({"shared_buffers": "256MB"})
     query(made, "create unlogged table t (filler text)")
     query(made, "insert into t select repeat('x', 1000) from generate_series(1, 130000)")
-    host.tick(3)
+    calm_agent.tick(3)
     before, shared = page_cache(), meminfo("Shmem")
     made.stop("immediate")
     assert shared - meminfo("Shmem") >= 96 * MB
-    host.tick(8)
+    calm_agent.tick(8)
     assert before - page_cache() < 96 * MB
-    assert host.open("memory-reclaim") == []
+    assert calm_agent.open("memory-reclaim") == []

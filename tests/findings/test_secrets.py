@@ -8,7 +8,7 @@ from dba_console.core.thresholds import ConnectionLimits, Limits
 from dba_console.watch.findings.finding_events import change_event
 from tests.background import idle_in_transaction
 from tests.clusters import FreshCluster
-from tests.findings.collector import eyes
+from tests.findings.collector import local_agent
 from tests.findings.test_server import reload
 
 SECRET = "hunter2"
@@ -17,7 +17,7 @@ STATEMENTS = (
     f"create role app password '{SECRET}'",
 )
 ARCHIVE = f"true -u backup:{SECRET} -T %p https://wal/%f"
-SOON = Limits(connections=ConnectionLimits(idle_transaction_s=0.01))
+SHORT_LIMITS = Limits(connections=ConnectionLimits(idle_transaction_s=0.01))
 
 
 def test_a_password_in_a_statement_or_in_a_command_is_shown_nowhere(fresh_cluster: FreshCluster) -> None:
@@ -25,16 +25,16 @@ def test_a_password_in_a_statement_or_in_a_command_is_shown_nowhere(fresh_cluste
     for statement in STATEMENTS:
         with (
             idle_in_transaction(cluster, statement, name="deploy"),
-            eyes(cluster.dsn(), "idle-in-transaction", "settings-changed", limits=SOON) as seen,
+            local_agent(cluster.dsn(), "idle-in-transaction", "settings-changed", limits=SHORT_LIMITS) as agent,
         ):
-            found = seen.until("idle-in-transaction", within_s=10)
+            found = agent.until("idle-in-transaction", within_s=10)
             assert "********" in str(found.evidence["last_query"]), "it is this statement that is told"
             reload(cluster, "archive_command", f"'{ARCHIVE}'")
-            changed = seen.until("settings-changed", within_s=31)
+            changed = agent.until("settings-changed", within_s=31)
             assert "archive_command" in changed.text and "backup:********" in changed.text
-            events = [change_event(change, 1, 1) for change in seen.changes]
-            parts = [reading.part for reading in seen.picture.latest.values()]
-            told = msgpack.encode([*seen.rows, *events, *parts])
-            assert b"deploy" in told, "what is looked through holds what was read"
-            assert SECRET.encode() not in told
+            events = [change_event(change, 1, 1) for change in agent.changes]
+            parts = [reading.part for reading in agent.picture.latest.values()]
+            reported = msgpack.encode([*agent.rows, *events, *parts])
+            assert b"deploy" in reported, "what is looked through holds what was read"
+            assert SECRET.encode() not in reported
         reload(cluster, "archive_command", None)

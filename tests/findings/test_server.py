@@ -1,4 +1,4 @@
-"""Rules about the server, on real ones that are stopped, killed, frozen, promoted and set anew."""
+"""Rules about the server, on real servers that are stopped, killed, frozen, promoted and reconfigured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.findings.collector import Eyes, eyes
+from tests.findings.collector import LocalAgent, local_agent
 from tests.sql import query, wait_for
 from tests.standbys import copied_standby
 
@@ -21,7 +21,7 @@ SERVER = (
 )  # fmt: skip
 
 
-def worked(cluster: Cluster) -> None:
+def commit_transactions(cluster: Cluster) -> None:
     """Enough transactions for a loss of the counters to show."""
     with psycopg.connect(cluster.dsn(), autocommit=True) as connection:
         for _ in range(150):
@@ -31,32 +31,32 @@ def worked(cluster: Cluster) -> None:
 
 def test_a_server_that_is_down_is_a_warning_first_and_critical_when_it_stays_down(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
-    with eyes(cluster.dsn(), *SERVER) as seen:
-        assert seen.rows == []
+    with local_agent(cluster.dsn(), *SERVER) as agent:
+        assert agent.rows == []
         cluster.stop()
-        warning = seen.until("server-down", within_s=8)
+        warning = agent.until("server-down", within_s=8)
         assert (warning.severity, warning.evidence["outage"]) == ("warning", "refused")
-        critical = seen.until("server-down", severity="critical", within_s=15)
-        seen.tick(8)
-        (told,) = seen.open("server-down")
+        critical = agent.until("server-down", severity="critical", within_s=15)
+        agent.tick(8)
+        (reported,) = agent.open("server-down")
         cluster.start()
-        seen.until_gone("server-down", within_s=10)
+        agent.until_gone("server-down", within_s=10)
     assert 10e6 <= critical.at_us - critical.since_us < 14e6
-    assert told.evidence["control_state"] == "shut down"
-    assert told.text.startswith("PostgreSQL cannot be reached: ") and "shut down cleanly" in told.text
+    assert reported.evidence["control_state"] == "shut down"
+    assert reported.text.startswith("PostgreSQL cannot be reached: ") and "shut down cleanly" in reported.text
 
 
 def test_an_orderly_restart_is_reported_and_is_not_an_outage(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
-    with eyes(cluster.dsn(), *SERVER) as seen:
-        worked(cluster)
-        seen.tick(6)
+    with local_agent(cluster.dsn(), *SERVER) as agent:
+        commit_transactions(cluster)
+        agent.tick(6)
         cluster.restart()
-        restarted = seen.until("server-restarted", within_s=8)
-        seen.tick(20)
-        assert [row.rule for row in seen.rows] == ["server-restarted"]
-        assert not [change for change in seen.changes if change.finding.severity == "critical"]
-        seen.until_gone("server-restarted", within_s=900 + 40, every_s=4)
+        restarted = agent.until("server-restarted", within_s=8)
+        agent.tick(20)
+        assert [row.rule for row in agent.rows] == ["server-restarted"]
+        assert not [change for change in agent.changes if change.finding.severity == "critical"]
+        agent.until_gone("server-restarted", within_s=900 + 40, every_s=4)
     assert (restarted.severity, restarted.evidence["crashed"]) == ("info", False)
     assert restarted.text == "PostgreSQL was restarted after a clean shutdown"
     started_us = float(cluster_start(cluster)) * 1e6
@@ -73,29 +73,29 @@ def test_a_crash_of_the_server_is_distinguished_from_an_orderly_restart(
     major: int, reused_cluster: FreshCluster
 ) -> None:
     cluster = reused_cluster(major=major)
-    with eyes(cluster.dsn(), *SERVER) as seen:
-        worked(cluster)
-        seen.tick(6)
+    with local_agent(cluster.dsn(), *SERVER) as agent:
+        commit_transactions(cluster)
+        agent.tick(6)
         cluster.kill()
-        seen.tick()
+        agent.tick()
         cluster.start()
-        restarted = seen.until("server-restarted", within_s=30)
+        restarted = agent.until("server-restarted", within_s=30)
     assert restarted.evidence["crashed"] is True
     assert restarted.text == "PostgreSQL was restarted after a crash: its statistics are lost"
 
 
 def test_a_crash_of_one_process_is_reported_although_the_postmaster_survived(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
-    with eyes(cluster.dsn(), *SERVER) as seen:
+    with local_agent(cluster.dsn(), *SERVER) as agent:
         pid = int(query(cluster, "select pid from pg_stat_activity where backend_type = 'walwriter'"))
         os.kill(pid, 9)
-        seen.tick()
-        wait_until(lambda: answers(cluster, pid), 60, what="the recovery over")
-        told = seen.until("server-restarted", within_s=8)
-    assert told.text == "PostgreSQL ended every session and recovered, because one of its processes crashed"
+        agent.tick()
+        wait_until(lambda: is_back(cluster, pid), 60, what="the recovery over")
+        reported = agent.until("server-restarted", within_s=8)
+    assert reported.text == "PostgreSQL ended every session and recovered, because one of its processes crashed"
 
 
-def answers(cluster: Cluster, crashed: int) -> bool:
+def is_back(cluster: Cluster, crashed: int) -> bool:
     """Whether another process writes the WAL than the one that crashed."""
     of_another = f"select count(*) > 0 from pg_stat_activity where backend_type = 'walwriter' and pid <> {crashed}"
     try:
@@ -106,37 +106,37 @@ def answers(cluster: Cluster, crashed: int) -> bool:
 
 def test_a_terminated_connection_is_neither_an_outage_nor_a_restart(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
-    with eyes(cluster.dsn(), *SERVER) as seen:
+    with local_agent(cluster.dsn(), *SERVER) as agent:
         query(cluster, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'dba-console'")
-        seen.tick(40)
-        assert seen.changes == []
+        agent.tick(40)
+        assert agent.changes == []
 
 
 def test_a_stopped_postmaster_is_critical_and_says_how_to_continue_it(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
-    with eyes(cluster.dsn(), *SERVER) as seen:
+    with local_agent(cluster.dsn(), *SERVER) as agent:
         cluster.sigstop()
-        told = seen.until("postmaster-stopped", within_s=8)
+        reported = agent.until("postmaster-stopped", within_s=8)
         cluster.sigcont()
-        seen.until_gone("postmaster-stopped", within_s=8)
-    assert told.severity == "critical"
-    assert told.evidence == {"pid": cluster.pid, "state": "T"}
-    assert told.advice is not None and f"kill -CONT {cluster.pid}" in told.advice
+        agent.until_gone("postmaster-stopped", within_s=8)
+    assert reported.severity == "critical"
+    assert reported.evidence == {"pid": cluster.pid, "state": "T"}
+    assert reported.advice is not None and f"kill -CONT {cluster.pid}" in reported.advice
 
 
 def test_changed_settings_are_reported_in_one_finding_with_old_and_new_values(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
-    with eyes(cluster.dsn(), *SERVER) as seen:
+    with local_agent(cluster.dsn(), *SERVER) as agent:
         reload(cluster, "max_wal_size", "2048")
         reload(cluster, "checkpoint_timeout", "900")
-        told = seen.until("settings-changed", within_s=31)
-        assert told.severity == "info"
-        assert told.text == (
+        reported = agent.until("settings-changed", within_s=31)
+        assert reported.severity == "info"
+        assert reported.text == (
             "Settings changed: checkpoint_timeout from 300s to 900s, max_wal_size from 1024MB to 2048MB"
         )
         reload(cluster, "max_wal_size", None)
         reload(cluster, "checkpoint_timeout", None)
-        seen.until_gone("settings-changed", within_s=31)
+        agent.until_gone("settings-changed", within_s=31)
 
 
 def reload(cluster: Cluster, name: str, value: str | None) -> None:
@@ -148,55 +148,55 @@ def reload(cluster: Cluster, name: str, value: str | None) -> None:
 
 def test_a_promotion_is_reported_with_its_timelines(reused_cluster: FreshCluster) -> None:
     primary = reused_cluster()
-    with copied_standby(primary) as standby, eyes(standby.dsn(), *SERVER) as seen:
+    with copied_standby(primary) as standby, local_agent(standby.dsn(), *SERVER) as agent:
         query(standby, "select pg_promote()")
-        told = seen.until("server-promoted", within_s=40)
-        assert [row.rule for row in seen.rows] == ["server-promoted"]
-    assert told.severity == "warning"
-    assert told.text == "The standby was promoted: it is a primary now, timeline 1 became 2"
-    assert (told.evidence["role_before"], told.evidence["role"]) == ("standby", "primary")
+        reported = agent.until("server-promoted", within_s=40)
+        assert [row.rule for row in agent.rows] == ["server-promoted"]
+    assert reported.severity == "warning"
+    assert reported.text == "The standby was promoted: it is a primary now, timeline 1 became 2"
+    assert (reported.evidence["role_before"], reported.evidence["role"]) == ("standby", "primary")
 
 
 def test_another_cluster_at_the_same_address_is_critical(fresh_cluster: FreshCluster) -> None:
     one, other = fresh_cluster(), fresh_cluster()
-    with eyes(one.dsn(), *SERVER) as seen:
+    with local_agent(one.dsn(), *SERVER) as agent:
         one.stop()
         other.stop()
         one.data_directory.rename(one.base / "aside")
         other.data_directory.rename(one.data_directory)
         one.start()
-        told = seen.until("server-promoted", within_s=20)
-        assert seen.open("server-restarted") == [], "nothing of two clusters is compared"
-    assert told.severity == "critical"
-    assert told.text.startswith("A different cluster answers: system identifier ")
+        reported = agent.until("server-promoted", within_s=20)
+        assert agent.open("server-restarted") == [], "nothing of two clusters is compared"
+    assert reported.severity == "critical"
+    assert reported.text.startswith("A different cluster answers: system identifier ")
 
 
 def test_a_role_that_may_not_log_in_is_a_warning_because_the_server_is_up(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "create role nobody_may nologin")
-    seen = Eyes(cluster.dsn(user="nobody_may"), only=SERVER)
+    agent = LocalAgent(cluster.dsn(user="nobody_may"), only=SERVER)
     try:
-        told = seen.until("server-down", within_s=10)
-        seen.tick(20)
-        assert {row.severity for row in seen.rows} == {"warning"}
+        reported = agent.until("server-down", within_s=10)
+        agent.tick(20)
+        assert {row.severity for row in agent.rows} == {"warning"}
     finally:
-        seen.collector.close()
-    assert told.text.startswith("PostgreSQL refuses the console: ")
-    assert told.advice is not None and "pg_hba.conf" in told.advice
+        agent.collector.close()
+    assert reported.text.startswith("PostgreSQL refuses the console: ")
+    assert reported.advice is not None and "pg_hba.conf" in reported.advice
 
 
 def test_a_server_that_keeps_the_connection_open_and_is_silent_is_reported_as_that(
     reused_cluster: FreshCluster,
 ) -> None:
     cluster = reused_cluster()
-    with eyes(cluster.dsn(), *SERVER) as seen:
-        pid = seen.collector.server.backend_pid
+    with local_agent(cluster.dsn(), *SERVER) as agent:
+        pid = agent.collector.server.backend_pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         try:
-            told = seen.until("server-down", within_s=20)
+            reported = agent.until("server-down", within_s=20)
         finally:
             os.kill(pid, signal.SIGCONT)
-        seen.until_gone("server-down", within_s=20)
-    assert (told.severity, told.evidence["outage"]) == ("warning", "silent")
-    assert told.text.startswith("PostgreSQL does not answer: ")
+        agent.until_gone("server-down", within_s=20)
+    assert (reported.severity, reported.evidence["outage"]) == ("warning", "silent")
+    assert reported.text.startswith("PostgreSQL does not answer: ")

@@ -14,7 +14,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.reclaim_stall import choose_method
 from dba_console.watch.samples.host import MemInfo
 from tests.background import wait_until
-from tests.findings.collector import Eyes, eyes
+from tests.findings.collector import LocalAgent, local_agent
 from tests.requirements import lacking, require_tool
 from tests.sql import LIMIT_S
 
@@ -73,30 +73,30 @@ def swapping() -> Iterator[None]:
         way.group.rmdir()
 
 
-def swapped(seen: Eyes) -> None:
+def wait_until_swapped(agent: LocalAgent) -> None:
     """Tick once 500 pages more have gone out and 500 have come in."""
-    before = traffic()
+    before = swap_counters()
     wait_until(
-        lambda: all(now - old >= 500 for now, old in zip(traffic(), before, strict=True)), LIMIT_S, what="traffic"
+        lambda: all(now - old >= 500 for now, old in zip(swap_counters(), before, strict=True)), LIMIT_S, what="traffic"
     )
-    seen.tick()
+    agent.tick()
 
 
-def traffic() -> tuple[int, int]:
+def swap_counters() -> tuple[int, int]:
     """Pages swapped in and out since boot."""
     counted = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     return int(counted["pswpin"]), int(counted["pswpout"])
 
 
 def test_swap_traffic_is_reported_and_idle_swapped_pages_are_not(cluster: Cluster, disk_directory: Path) -> None:
-    with swap_file(disk_directory / "swap"), eyes(cluster.dsn(), RULE, calm_s=12) as seen:
-        assert seen.changes == [], "an empty swap is no finding"
+    with swap_file(disk_directory / "swap"), local_agent(cluster.dsn(), RULE, calm_s=12) as agent:
+        assert agent.changes == [], "an empty swap is no finding"
         with swapping():
             for _ in range(10):
-                swapped(seen)
-            found = seen.until(RULE, severity="warning", within_s=2)
+                wait_until_swapped(agent)
+            found = agent.until(RULE, severity="warning", within_s=2)
         assert found.text.startswith("The host swaps: ")
         assert found.evidence["swap_in_per_s"] >= 50 and found.evidence["swap_out_per_s"] >= 50
-        seen.until_gone(RULE, within_s=40)
-        memory = seen.picture.now("host.memory", MemInfo)
+        agent.until_gone(RULE, within_s=40)
+        memory = agent.picture.now("host.memory", MemInfo)
         assert memory is not None and memory.swap_total > 0, "swap is still there"

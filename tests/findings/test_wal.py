@@ -1,4 +1,4 @@
-"""Archives that fail and slots nobody reads: on real servers, as an agent reads them."""
+"""Archives that fail and slots without a reader: on real servers, read as by an agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dba_console.core.thresholds import Limits, WalLimits
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.findings import wal
 from tests.clusters import FreshCluster
-from tests.findings.collector import eyes
+from tests.findings.collector import local_agent
 from tests.sql import query, wait_for
 
 TMPFS = "wal-on-tmpfs"
@@ -21,13 +21,13 @@ MB = 1 << 20
 
 
 def write(cluster: Cluster, megabytes: int) -> None:
-    """So much WAL, and nothing else."""
+    """Write `megabytes` of WAL, and nothing else."""
     message = f"pg_logical_emit_message(false, 'test', repeat('x', {MB}))"
     query(cluster, f"select count({message}) from generate_series(1, {megabytes})")
 
 
 def switch(cluster: Cluster, files: int = 1) -> None:
-    """Finish so many segments."""
+    """Finish `files` segments."""
     for _ in range(files):
         query(cluster, "select pg_logical_emit_message(false, 'test', 'x')")
         query(cluster, "select pg_switch_wal()")
@@ -41,21 +41,21 @@ def test_an_archive_command_that_fails_is_reported_until_it_works(major: int, fr
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"}, major=major)
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
-    with eyes(cluster.dsn(), *WAL) as seen:
-        assert seen.rows == []
+    with local_agent(cluster.dsn(), *WAL) as agent:
+        assert agent.rows == []
         cluster.reload({"archive_command": "false"})
         wait_for(cluster, "select current_setting('archive_command') = 'false'")
         switch(cluster)
         wait_for(cluster, "select 1 from pg_stat_archiver where failed_count > 0", what="one failed")
-        first = seen.until("archive-failing", within_s=5)
+        first = agent.until("archive-failing", within_s=5)
         # how many had failed before it was looked at for the first time, cannot be known: three more than those
         three = int(str(first.evidence["archive_failed_count"])) + 2
         wait_for(cluster, f"select 1 from pg_stat_archiver where failed_count >= {three}", what="three failed")
-        late = seen.until("archive-failing", severity="critical", within_s=20)
+        late = agent.until("archive-failing", severity="critical", within_s=20)
         cluster.reload({"archive_command": "true"})
         switch(cluster)
         wait_for(cluster, "select 1 from pg_stat_archiver where last_archived_time > last_failed_time")
-        seen.until_gone("archive-failing", within_s=30)
+        agent.until_gone("archive-failing", within_s=30)
     assert str(first.evidence["last_failed_wal"]).startswith("00000001")
     assert first.evidence["archive_ready_count"] == 1
     assert late.evidence["archive_failures_in_a_row"] >= 3
@@ -65,26 +65,26 @@ def test_an_archive_without_traffic_is_not_a_finding_however_old(fresh_cluster: 
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"})
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
-    with eyes(cluster.dsn(), *WAL, calm_s=1) as seen:
-        seen.tick(75, every_s=4)
-        assert seen.changes == []
+    with local_agent(cluster.dsn(), *WAL, calm_s=1) as agent:
+        agent.tick(75, every_s=4)
+        assert agent.changes == []
 
 
 def test_resetting_the_statistics_of_the_archiver_is_not_a_finding(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "true"})
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where archived_count > 0", what="one archived")
-    with eyes(cluster.dsn(), *WAL, calm_s=20) as seen:
+    with local_agent(cluster.dsn(), *WAL, calm_s=20) as agent:
         query(cluster, "select pg_stat_reset_shared('archiver')")
-        seen.tick(20)
-        assert seen.changes == []
+        agent.tick(20)
+        assert agent.changes == []
 
 
 def test_files_that_wait_for_a_slow_archive_are_a_backlog(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "sleep 30"})
-    with eyes(cluster.dsn(), *WAL, limits=Limits(wal=WalLimits(backlog_files=3))) as seen:
+    with local_agent(cluster.dsn(), *WAL, limits=Limits(wal=WalLimits(backlog_files=3))) as agent:
         switch(cluster, 4)
-        found = seen.until("archive-backlog", within_s=10)
+        found = agent.until("archive-backlog", within_s=10)
     assert (found.severity, found.evidence["archive_ready_count"]) == ("warning", 4)
     assert "4 files (64.0 MB) wait, none was archived yet" in found.text
 
@@ -94,40 +94,40 @@ def test_a_role_that_may_not_list_the_backlog_still_gets_the_failure(fresh_clust
     query(cluster, "create role watcher login")
     switch(cluster)
     wait_for(cluster, "select 1 from pg_stat_archiver where failed_count > 0", what="a failure")
-    with eyes(cluster.dsn(user="watcher"), *WAL) as seen:
-        (found,) = seen.rows
+    with local_agent(cluster.dsn(user="watcher"), *WAL) as agent:
+        (found,) = agent.rows
     assert found.id == "archive-failing"
     assert found.evidence["archive_ready_count"] is None
 
 
 # -- slots -----------------------------------------------------------------------------------------------------------
 
-LITTLE = Limits(wal=WalLimits(slot_least_bytes=4 * MB, slot_retained_bytes=20 * MB))
+LOW_LIMITS = Limits(wal=WalLimits(slot_least_bytes=4 * MB, slot_retained_bytes=20 * MB))
 
 
 def test_a_fresh_slot_is_not_a_finding_and_one_that_retains_much_wal_is(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
-    with eyes(cluster.dsn(), *WAL, limits=LITTLE, calm_s=20) as seen:
-        assert seen.rows == []
+    with local_agent(cluster.dsn(), *WAL, limits=LOW_LIMITS, calm_s=20) as agent:
+        assert agent.rows == []
         write(cluster, 24)
-        found = seen.until("slot-retention", within_s=6)
+        found = agent.until("slot-retention", within_s=6)
         assert found.id == "slot-retention:old_replica"
         assert found.evidence["retained_bytes"] >= 20 * MB
         assert found.evidence["available_bytes"] > 0, "the disk of pg_wal is found"
         query(cluster, "select pg_drop_replication_slot('old_replica')")
-        seen.until_gone("slot-retention", within_s=30)
+        agent.until_gone("slot-retention", within_s=30)
 
 
 def test_a_growing_slot_is_reported_with_the_time_of_its_limit(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_slot_wal_keep_size": "512MB"})
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
     limits = Limits(wal=WalLimits(slot_least_bytes=4 * MB))
-    with eyes(cluster.dsn(), *WAL, limits=limits, calm_s=10) as seen:
+    with local_agent(cluster.dsn(), *WAL, limits=limits, calm_s=10) as agent:
         for _ in range(12):
             write(cluster, 4)
-            seen.tick()
-        (found,) = seen.rows
+            agent.tick()
+        (found,) = agent.rows
     assert found.severity == "critical"
     assert "the slot is lost (max_slot_wal_keep_size) in" in found.text
     assert 1 * MB < found.evidence["retained_bytes_per_s"] < 6 * MB
@@ -140,8 +140,8 @@ def test_a_slot_near_its_limit_is_reported_before_it_is_lost(reused_cluster: Fre
     # Whole segments count: where in one the slot begins decides how much more is safe.
     while int(query(cluster, "select safe_wal_size from pg_replication_slots")) > 6 * MB:
         write(cluster, 2)
-    with eyes(cluster.dsn(), *WAL, calm_s=2) as seen:
-        found = seen.until("slot-retention", within_s=6)
+    with local_agent(cluster.dsn(), *WAL, calm_s=2) as agent:
+        found = agent.until("slot-retention", within_s=6)
     assert found.severity in ("warning", "critical")
     assert "the slot is lost (max_slot_wal_keep_size)" in found.text
 
@@ -152,12 +152,12 @@ def test_a_slot_whose_wal_was_removed_is_lost(major: int, reused_cluster: FreshC
         {"max_slot_wal_keep_size": "16MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}, major=major
     )
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
-    with eyes(cluster.dsn(), *WAL) as seen:
+    with local_agent(cluster.dsn(), *WAL) as agent:
         switch(cluster, 5)
         query(cluster, "checkpoint")
         switch(cluster, 2)
         query(cluster, "checkpoint")
-        found = seen.until("slot-lost", within_s=6)
+        found = agent.until("slot-lost", within_s=6)
     assert found.id == "slot-lost:old_replica"
     assert "its standby cannot continue and must be rebuilt" in found.text
 
@@ -166,15 +166,15 @@ def test_the_retained_wal_of_a_slot_is_reported_through_a_server_restart(reused_
     cluster = reused_cluster()
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
     write(cluster, 24)
-    with eyes(cluster.dsn(), *WAL, limits=LITTLE) as seen:
-        assert [row.id for row in seen.rows] == ["slot-retention:old_replica"]
-        told = len(seen.changes)
+    with local_agent(cluster.dsn(), *WAL, limits=LOW_LIMITS) as agent:
+        assert [row.id for row in agent.rows] == ["slot-retention:old_replica"]
+        reported = len(agent.changes)
         cluster.stop()
-        seen.tick(60)
+        agent.tick(60)
         cluster.start()
-        seen.tick(20)
-        assert [row.id for row in seen.rows] == ["slot-retention:old_replica"]
-        assert seen.changes[told:] == []
+        agent.tick(20)
+        assert [row.id for row in agent.rows] == ["slot-retention:old_replica"]
+        assert agent.changes[reported:] == []
 
 
 # -- where WAL lies --------------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ def test_the_retained_wal_of_a_slot_is_reported_through_a_server_restart(reused_
 def test_wal_on_tmpfs_is_reported(tmp_path: Path) -> None:
     memory = Path("/dev/shm") / f"dba-console-{tmp_path.name}"
     try:
-        with Cluster(data_directory=memory, durable=False) as cluster, eyes(cluster.dsn(), TMPFS) as seen:
-            found = seen.until(TMPFS, within_s=6)
+        with Cluster(data_directory=memory, durable=False) as cluster, local_agent(cluster.dsn(), TMPFS) as agent:
+            found = agent.until(TMPFS, within_s=6)
     finally:
         shutil.rmtree(memory, ignore_errors=True)
     assert found.text.startswith("Data and WAL are on tmpfs (/dev/shm)")

@@ -1,4 +1,4 @@
-"""One server for all tests that look at dumps and restores under way."""
+"""One server for all tests that observe running dumps and restores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.clusters import binaries_of
-from tests.host.held_jobs import Ground
+from tests.host.held_jobs import JobServer
 
 
 @pytest.fixture(scope="package")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """A database that can be dumped and restored, and held up in the middle of it."""
+def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobServer]:
+    """A database whose dump and restore can be held in the middle."""
     directory: Path = tmp_path_factory.mktemp("jobs")
     with Cluster(binaries_of(None), settings={"listen_addresses": "127.0.0.1"}, durable=False) as cluster:
-        yield Ground(cluster, directory)
+        yield JobServer(cluster, directory)

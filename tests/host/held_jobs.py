@@ -50,7 +50,7 @@ _TRIGGER = (
 )
 
 
-class Ground:
+class JobServer:
     """A server with a database to be dumped (`full`), and archives of it to be restored."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
@@ -70,20 +70,20 @@ class Ground:
         )
         cluster.reload()
         for name, options in (("d", ("-Fd",)), ("c", ("-Fc",)), ("p.sql", ())):
-            self.ran("pg_dump", *options, "-a", "-n", "hold", "-f", name, cluster.dsn(dbname="full_one"))
-        self.ran("gzip", "-k", "p.sql")
+            self.run_program("pg_dump", *options, "-a", "-n", "hold", "-f", name, cluster.dsn(dbname="full_one"))
+        self.run_program("gzip", "-k", "p.sql")
 
-    def path(self, program: str) -> str:
-        """Where a program of PostgreSQL is; any other is left to be found."""
+    def program_path(self, program: str) -> str:
+        """Return the path of a program of PostgreSQL, or the name of any other program."""
         return str(self.cluster.binaries.program(program)) if self.cluster.binaries.has(program) else program
 
-    def ran(self, program: str, *arguments: str) -> None:
-        """One that runs to its end."""
-        command = [self.path(program), *arguments]
+    def run_program(self, program: str, *arguments: str) -> None:
+        """Run a program to its end."""
+        command = [self.program_path(program), *arguments]
         subprocess.run(command, cwd=self.directory, check=True, capture_output=True, timeout=LIMIT_S, env=environment())
 
-    def target(self) -> str:
-        """A new database whose tables hold up a restore."""
+    def new_target_database(self) -> str:
+        """Create a database whose tables hold a restore."""
         self._restored += 1
         name = f"target_{self._restored}"
         query(self.cluster, f"create database {name}")
@@ -98,34 +98,34 @@ class Ground:
     def dsn(self, database: str) -> str:
         return self.cluster.dsn(dbname=database)
 
-    def dumper(self) -> str:
+    def dumper_dsn(self) -> str:
         return self.cluster.dsn(user=DUMPER, dbname="full_one")
 
-    def tcp(self) -> str:
-        """How the dumper comes over TCP, password and all."""
+    def tcp_dsn(self) -> str:
+        """The dumper's connection string for TCP, with its password."""
         return f"host=127.0.0.1 port={self.cluster.port} user='{DUMPER}' password='{PASSWORD}' dbname=full_one"
 
-    def dump(self, *options: str, dsn: str | None = None) -> list[str]:
-        """Words of a pg_dump of what holds it up."""
-        return [self.path("pg_dump"), "--enable-row-security", "-n", "hold", *options, dsn or self.dumper()]
+    def dump_command(self, *options: str, dsn: str | None = None) -> list[str]:
+        """The command of a pg_dump that is held."""
+        return [self.program_path("pg_dump"), "--enable-row-security", "-n", "hold", *options, dsn or self.dumper_dsn()]
 
     @contextmanager
-    def held(self, command: list[str] | str, waiting: int, database: str = "full_one") -> Iterator[Job]:
+    def held_job(self, command: list[str] | str, waiting: int, database: str = "full_one") -> Iterator[HeldJob]:
         """A command that has come so far that `waiting` sessions of it, in `database`, are held up. A string is given
         to bash."""
         words = ["bash", "-c", command] if isinstance(command, str) else command
         with session(self.cluster, dbname=database) as keeper:
             keeper.execute(f"select pg_advisory_lock({_LOCK})")
-            with (self.directory / "stderr").open("wb") as said:
+            with (self.directory / "stderr").open("wb") as message:
                 process = subprocess.Popen(
-                    words, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
+                    words, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=message,
                     env=environment(), start_new_session=True,
                 )  # fmt: skip
-            job = Job(self, process, keeper)
+            job = HeldJob(self, process, keeper)
             try:
                 wait_until(lambda: job.waiting() == waiting, LIMIT_S, what=f"{waiting} sessions held up")
                 yield job
-                job.let_go()
+                job.release()
                 assert process.wait(LIMIT_S) == 0, (self.directory / "stderr").read_text()
             finally:
                 if process.poll() is None:
@@ -133,15 +133,15 @@ class Ground:
                     process.wait(LIMIT_S)
 
 
-class Job:
-    """One that is held up."""
+class HeldJob:
+    """A job that is held."""
 
-    def __init__(self, ground: Ground, process: subprocess.Popen[bytes], keeper: Session) -> None:
-        self._ground, self._keeper = ground, keeper
+    def __init__(self, job_server: JobServer, process: subprocess.Popen[bytes], keeper: Session) -> None:
+        self._ground, self._keeper = job_server, keeper
         self.process = process
 
-    def let_go(self) -> None:
-        """It may go on."""
+    def release(self) -> None:
+        """Let it continue."""
         self._keeper.execute("select pg_advisory_unlock_all()")
 
     def waiting(self) -> int:
@@ -162,17 +162,19 @@ class Job:
         return set(map(int, query(self._ground.cluster, _WAITING.replace("count(*)", "pid")).split()))
 
 
-def program(ground: Ground, kind: str, programs: ProgramScanner | None = None) -> RunningProgram:
+def program(job_server: JobServer, kind: str, programs: ProgramScanner | None = None) -> RunningProgram:
     """The only program of that kind that works in the ground's directory, or on its server."""
-    (found,) = [one for one in (programs or ProgramScanner()).scan() if one.kind == kind and of(ground, one)]
+    (found,) = [
+        one for one in (programs or ProgramScanner()).scan() if one.kind == kind and belongs_to(job_server, one)
+    ]
     return found
 
 
-def of(ground: Ground, one: RunningProgram) -> bool:
-    return one.directory == str(ground.directory)
+def belongs_to(job_server: JobServer, one: RunningProgram) -> bool:
+    return one.directory == str(job_server.directory)
 
 
-def quoted(*words: str) -> str:
+def shell_quoted(*words: str) -> str:
     return shlex.join(words)
 
 

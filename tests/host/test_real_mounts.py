@@ -32,15 +32,15 @@ def mount(tmp_path: Path, require_tool: Callable[[str], str]) -> Iterator[Mounte
     with ExitStack() as stack:
 
         def mounted(name: str, *arguments: str) -> Path:
-            place = tmp_path / name
-            place.mkdir()
+            directory = tmp_path / name
+            directory.mkdir()
             done = subprocess.run(
-                [require_tool("mount"), *arguments, str(place)], capture_output=True, text=True, check=False
+                [require_tool("mount"), *arguments, str(directory)], capture_output=True, text=True, check=False
             )
             if done.returncode:
                 lacking(f"this machine cannot mount: {done.stderr.strip()}")
-            stack.callback(subprocess.run, [require_tool("umount"), str(place)], check=True)
-            return place
+            stack.callback(subprocess.run, [require_tool("umount"), str(directory)], check=True)
+            return directory
 
         yield mounted
 

@@ -69,8 +69,8 @@ def test_the_control_file_agrees_with_the_server(server: Cluster, probe: HostPro
         "from pg_control_system(), pg_control_checkpoint() c",
     )
     checksums = "t" if ours.data_checksums else "f"
-    told = [ours.system_identifier, ours.version_number, ours.timeline, ours.next_xid, ours.oldest_xid]
-    assert "|".join(map(str, [*told, ours.max_connections, checksums, ours.port])) == theirs
+    reported = [ours.system_identifier, ours.version_number, ours.timeline, ours.next_xid, ours.oldest_xid]
+    assert "|".join(map(str, [*reported, ours.max_connections, checksums, ours.port])) == theirs
     assert (ours.state, ours.major, ours.postmaster_pid) == ("in production", server.major, server.pid)
 
 
@@ -136,7 +136,7 @@ def test_a_cluster_name_and_titles_that_are_not_updated_are_read(
 
 def test_a_working_backend_uses_cpu_and_a_waiting_one_does_not(cluster: Cluster, probe: HostProbe) -> None:
     with session(cluster) as busy, session(cluster) as idle:
-        wait_until(lambda: asleep(idle.info.backend_pid), what="it sleeps")
+        wait_until(lambda: is_sleeping(idle.info.backend_pid), what="it sleeps")
         before = processes(probe, cluster)
         deadline = time.monotonic() + 30
         used = 0
@@ -151,7 +151,7 @@ def test_a_working_backend_uses_cpu_and_a_waiting_one_does_not(cluster: Cluster,
         assert cpu(row(part.decode(), idle.info.backend_pid)) - cpu(row(before, idle.info.backend_pid)) <= 1
 
 
-def asleep(pid: int) -> bool:
+def is_sleeping(pid: int) -> bool:
     stat = read_stat("/proc", pid)
     return stat is not None and stat.state == "S"
 
@@ -204,7 +204,7 @@ def test_a_killed_server_has_ended_and_its_next_start_is_read_again(
     assert processes(probe, cluster).postmaster == cluster.pid
 
 
-STRANGER = """
+UNRELATED_POSTMASTER = """
 import os, sys
 from dba_console.watch.probes.host.file_systems import HostContext
 from dba_console.watch.probes.host.probe import HostProbe
@@ -222,7 +222,7 @@ print(control.status, control.decode().system_identifier, "root" in control.note
 def test_another_user_sees_cpu_and_memory_and_the_rights_the_rest_needs(cluster: Cluster) -> None:
     require_root()
     done = subprocess.run(
-        [sys.executable, "-c", STRANGER, str(cluster.pid), str(cluster.data_directory)],
+        [sys.executable, "-c", UNRELATED_POSTMASTER, str(cluster.pid), str(cluster.data_directory)],
         capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.stdout.splitlines() == ["ok {None} True True", "denied None True"], done.stderr

@@ -41,7 +41,9 @@ def run(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=30).stdout
 
 
-def read_beside(probe: HostProbe, is_report: Callable[[str], bool], *command: str) -> tuple[list[Reading], list[str]]:
+def read_with_tool(
+    probe: HostProbe, is_report: Callable[[str], bool], *command: str
+) -> tuple[list[Reading], list[str]]:
     """Our readings at the tool's first two reports, each taken when its line came, and all lines it printed."""
     ours, lines = [], []
     environment = {**os.environ, "LC_ALL": "C"}
@@ -57,7 +59,7 @@ def read_beside(probe: HostProbe, is_report: Callable[[str], bool], *command: st
 
 @pytest.fixture(scope="module")
 def device(disk_directory: Path) -> Iterator[str]:
-    """The disk under a steady load while the tools look at it."""
+    """The disk under a steady load while the tools read it."""
     mounts = MountProbe()
     reading: Mounts = mounts.read(HostContext(paths={"session": str(disk_directory)})).decode()
     mounts.close()
@@ -71,7 +73,7 @@ def device(disk_directory: Path) -> Iterator[str]:
 def test_vmstat_shows_the_same_values(device: str, require_tool: Tool) -> None:
     vmstat = require_tool("vmstat")
     probe = HostProbe()
-    [(before, began), (after, ended)], lines = read_beside(
+    [(before, began), (after, ended)], lines = read_with_tool(
         probe, lambda line: line.split()[0].isdigit(), vmstat, "2", "2"
     )
     probe.close()
@@ -101,7 +103,7 @@ def cpu_shares(old: Cpu, new: Cpu) -> dict[str, float]:
 def test_iostat_shows_the_same_values(device: str, require_tool: Tool) -> None:
     iostat = require_tool("iostat")
     probe = HostProbe()
-    [(before, began), (after, ended)], lines = read_beside(
+    [(before, began), (after, ended)], lines = read_with_tool(
         probe, lambda line: line.startswith(device), iostat, "-x", "-d", device, "2", "2"
     )
     probe.close()
@@ -150,17 +152,17 @@ def test_free_shows_the_same_values(require_tool: Tool) -> None:
     swap = list(map(int, lines[2].split()[1:]))
     assert after.total == theirs["total"]
     assert [after.swap_total, after.swap_free] == [swap[0], swap[2]]
-    between(before.free, theirs["free"], after.free)
-    between(before.available, theirs["available"], after.available)
-    between(before.buffers, theirs["buffers"], after.buffers)
-    between(before.shmem, theirs["shared"], after.shmem)
+    assert_between(before.free, theirs["free"], after.free)
+    assert_between(before.available, theirs["available"], after.available)
+    assert_between(before.buffers, theirs["buffers"], after.buffers)
+    assert_between(before.shmem, theirs["shared"], after.shmem)
     assert before.slab_reclaimable is not None
     assert after.slab_reclaimable is not None
     # free counts reclaimable slab as cache (procps 3.3.10 and later).
-    between(before.cached + before.slab_reclaimable, theirs["cache"], after.cached + after.slab_reclaimable)
+    assert_between(before.cached + before.slab_reclaimable, theirs["cache"], after.cached + after.slab_reclaimable)
 
 
-def between(before: int | None, theirs: int, after: int | None, *, slack: int = 128 << 20) -> None:
+def assert_between(before: int | None, theirs: int, after: int | None, *, slack: int = 128 << 20) -> None:
     """The tool's value lies between ours, but for what others allocate and free meanwhile."""
     assert before is not None
     assert after is not None
@@ -179,8 +181,8 @@ def test_df_shows_the_same_values(require_tool: Tool) -> None:
     for size, used, available, inodes, inodes_free, path in rows:
         old, new = before[path], after[path]
         assert new.size == int(size)
-        between(old.used, int(used), new.used)
-        between(old.available, int(available), new.available)
+        assert_between(old.used, int(used), new.used)
+        assert_between(old.available, int(available), new.available)
         if inodes.isdigit() and int(inodes):
             assert new.inodes == int(inodes)
-            between(old.inodes_free, int(inodes_free), new.inodes_free, slack=5000)
+            assert_between(old.inodes_free, int(inodes_free), new.inodes_free, slack=5000)

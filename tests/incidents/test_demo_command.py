@@ -1,4 +1,4 @@
-"""`dba-console demo --incident` as a user runs it: with a terminal, without, with a name that is none."""
+"""`dba-console demo --incident` as a user runs it: with a terminal, without, with an unknown name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEMO = [sys.executable, "-m", "dba_console", "demo"]
 
 
 @pytest.fixture
-def own_places(tmp_path: Path) -> dict[str, str]:
+def own_directories(tmp_path: Path) -> dict[str, str]:
     """An environment whose agents, sessions and reports stay in the test's directory; four samples a second."""
     places = {"DBA_CONSOLE_RUNTIME": "run", "DBA_CONSOLE_SESSIONS": "sessions", "XDG_STATE_HOME": "state"}
     return {name: str(tmp_path / place) for name, place in places.items()} | {"DBA_CONSOLE_AGENT_INTERVAL": "250ms"}
@@ -33,28 +33,30 @@ def demo(*arguments: str, places: dict[str, str]) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-def test_an_unknown_name_is_answered_with_the_existing_ones(own_places: dict[str, str]) -> None:
-    done = demo("--incident", "lock-que", places=own_places)
+def test_an_unknown_name_is_answered_with_the_existing_ones(own_directories: dict[str, str]) -> None:
+    done = demo("--incident", "lock-que", places=own_directories)
     assert done.returncode == 2
     assert "no incident 'lock-que'" in done.stderr
     assert "did you mean lock-queue?" in done.stderr
     assert done.stdout == ""
 
 
-def test_the_list_has_one_line_for_each_incident(own_places: dict[str, str]) -> None:
-    done = demo("--list", places=own_places)
+def test_the_list_has_one_line_for_each_incident(own_directories: dict[str, str]) -> None:
+    done = demo("--list", places=own_directories)
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == [*INCIDENTS, *CLUSTER_INCIDENTS]
 
 
-def test_without_a_terminal_it_prints_the_second_in_which_the_finding_was_raised(own_places: dict[str, str]) -> None:
-    done = demo("--incident", "idle-in-transaction", "--for", "20s", places=own_places)
+def test_without_a_terminal_it_prints_the_second_in_which_the_finding_was_raised(
+    own_directories: dict[str, str],
+) -> None:
+    done = demo("--incident", "idle-in-transaction", "--for", "20s", places=own_directories)
     assert "incident begun: idle-in-transaction" in done.stderr
     assert "idle-in-transaction raised at" in done.stderr, done.stdout + done.stderr
     assert "another critical finding" not in done.stderr
     assert "Findings raised:" in done.stdout
     assert done.returncode == 0
-    (session,) = Path(own_places["DBA_CONSOLE_SESSIONS"]).iterdir()
+    (session,) = Path(own_directories["DBA_CONSOLE_SESSIONS"]).iterdir()
     verdict = recorded_verdict(session, find_incident("idle-in-transaction"))
     assert verdict.detected is not None
     assert verdict.begun_us < verdict.detected.wall_us
@@ -62,9 +64,9 @@ def test_without_a_terminal_it_prints_the_second_in_which_the_finding_was_raised
 
 @pytest.mark.terminal
 def test_in_a_terminal_it_starts_after_a_while_and_a_console_left_in_a_runbook_leaves_no_agent(
-    own_places: dict[str, str],
+    own_directories: dict[str, str],
 ) -> None:
-    with Tmux([*DEMO, "--incident", "idle-in-transaction"], environment=own_places) as terminal:
+    with Tmux([*DEMO, "--incident", "idle-in-transaction"], environment=own_directories) as terminal:
         terminal.wait_for("no lock waits", timeout=WAIT_S)
         terminal.wait_for("incident begun: idle-in-transaction", timeout=WAIT_S)
         terminal.wait_for(r"\d\d waiting", timeout=WAIT_S)
@@ -81,7 +83,7 @@ def test_in_a_terminal_it_starts_after_a_while_and_a_console_left_in_a_runbook_l
         terminal.wait_for("ANSWER NEEDED", timeout=WAIT_S)
         terminal.keys("Escape")
         terminal.wait_for("enter answer", timeout=WAIT_S)
-        (agent,) = Path(own_places["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
+        (agent,) = Path(own_directories["DBA_CONSOLE_RUNTIME"]).glob("*.sock")
         terminal.keys("q")
         assert terminal.wait_ended(timeout=WAIT_S) == 0
         assert "idle-in-transaction raised at" in terminal.screen()

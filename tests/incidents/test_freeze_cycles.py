@@ -1,4 +1,4 @@
-"""A frozen file system thaws by itself, at once when that is asked for, and when whoever froze it is killed."""
+"""A frozen file system thaws after its time, on request, and when the process that froze it is killed."""
 
 from __future__ import annotations
 
@@ -45,77 +45,77 @@ def disk(disk_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop
 
 
 @pytest.fixture
-def way() -> ReclaimMethod:
+def reclaim_method() -> ReclaimMethod:
     found = choose_method()
     if found == DROP_CACHES:
         lacking("no memory control group can be made here")  # and the host's cache is not dropped for a test
     return found
 
 
-def bouts_on(disk: LoopDisk, way: ReclaimMethod, frozen_s: int, between_s: int = 1) -> FreezeCycles:
+def freeze_cycles_on(disk: LoopDisk, reclaim_method: ReclaimMethod, frozen_s: int, between_s: int = 1) -> FreezeCycles:
     assert disk.lower_path is not None
     made = FreezeCycles(
-        disk.lower_path, disk.host_directory / "cached", CACHED, way, frozen_s=frozen_s, between_s=between_s
+        disk.lower_path, disk.host_directory / "cached", CACHED, reclaim_method, frozen_s=frozen_s, between_s=between_s
     )
     made.wait_filled()
     return made
 
 
-def write_to(place: Path) -> threading.Thread:
+def write_to(directory: Path) -> threading.Thread:
     """A write that ends when the file system takes it."""
-    thread = threading.Thread(target=lambda: (place / "probe").write_bytes(b"x"), daemon=True)
+    thread = threading.Thread(target=lambda: (directory / "probe").write_bytes(b"x"), daemon=True)
     thread.start()
     return thread
 
 
-def held_up(place: Path) -> threading.Thread:
+def blocked_write(directory: Path) -> threading.Thread:
     """The first write that does not end at once: the file system is frozen."""
-    return wait_until(lambda: not_ended(write_to(place)), 60, what="a frozen file system")
+    return wait_until(lambda: is_running(write_to(directory)), 60, what="a frozen file system")
 
 
-def not_ended(thread: threading.Thread) -> threading.Thread | None:
+def is_running(thread: threading.Thread) -> threading.Thread | None:
     thread.join(0.3)
     return thread if thread.is_alive() else None
 
 
-def charged(way: ReclaimMethod) -> int:
+def charged(reclaim_method: ReclaimMethod) -> int:
     """Bytes the control group holds, page cache for the most part."""
-    assert way.group is not None
-    name = "memory.usage_in_bytes" if way.limit == "memory.limit_in_bytes" else "memory.current"
-    return int((way.group / name).read_text())
+    assert reclaim_method.group is not None
+    name = "memory.usage_in_bytes" if reclaim_method.limit == "memory.limit_in_bytes" else "memory.current"
+    return int((reclaim_method.group / name).read_text())
 
 
-def test_a_freeze_cycle_freezes_and_thaws_automatically(disk: LoopDisk, way: ReclaimMethod) -> None:
-    bouts = bouts_on(disk, way, frozen_s=2)
+def test_a_freeze_cycle_freezes_and_thaws_automatically(disk: LoopDisk, reclaim_method: ReclaimMethod) -> None:
+    bouts = freeze_cycles_on(disk, reclaim_method, frozen_s=2)
     try:
         assert disk.lower_path is not None
         bouts.start_freezing()
-        write = held_up(disk.lower_path)
+        write = blocked_write(disk.lower_path)
         write.join(60)
         assert not write.is_alive()
     finally:
         bouts.stop()
 
 
-def test_a_freeze_cycle_reclaims_what_was_cached(disk: LoopDisk, way: ReclaimMethod) -> None:
-    bouts = bouts_on(disk, way, frozen_s=2, between_s=60)
+def test_a_freeze_cycle_reclaims_what_was_cached(disk: LoopDisk, reclaim_method: ReclaimMethod) -> None:
+    bouts = freeze_cycles_on(disk, reclaim_method, frozen_s=2, between_s=60)
     try:
-        assert charged(way) > 0.9 * CACHED
+        assert charged(reclaim_method) > 0.9 * CACHED
         bouts.start_freezing()
-        wait_until(lambda: charged(way) < 0.2 * CACHED, 60, what="the page cache reclaimed")
+        wait_until(lambda: charged(reclaim_method) < 0.2 * CACHED, 60, what="the page cache reclaimed")
     finally:
         bouts.stop()
 
 
-def test_stopping_thaws_at_once_and_leaves_no_group(disk: LoopDisk, way: ReclaimMethod) -> None:
-    bouts = bouts_on(disk, way, frozen_s=600)
-    assert disk.lower_path is not None and way.group is not None
+def test_stopping_thaws_at_once_and_leaves_no_group(disk: LoopDisk, reclaim_method: ReclaimMethod) -> None:
+    bouts = freeze_cycles_on(disk, reclaim_method, frozen_s=600)
+    assert disk.lower_path is not None and reclaim_method.group is not None
     bouts.start_freezing()
-    write = held_up(disk.lower_path)
+    write = blocked_write(disk.lower_path)
     bouts.stop()
     write.join(60)
     assert not write.is_alive()
-    assert not way.group.exists()
+    assert not reclaim_method.group.exists()
 
 
 def test_killing_the_holder_thaws_unmounts_and_leaves_no_group() -> None:
@@ -124,7 +124,7 @@ def test_killing_the_holder_thaws_unmounts_and_leaves_no_group() -> None:
     ) as holder:
         assert holder.stdout is not None
         beside, group = holder.stdout.readline().split()
-        held_up(Path(beside) / "below")
+        blocked_write(Path(beside) / "below")
         holder.send_signal(signal.SIGKILL)
     wait_until(lambda: not os.path.exists(beside), 60, what="the end of the disk")
     wait_until(lambda: not os.path.exists(group), 60, what="the end of the control group")

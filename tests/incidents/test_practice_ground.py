@@ -23,15 +23,15 @@ from tests.background import wait_until
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
 
 
-class Noted(Incident):
-    """Writes down what is asked of it, and whether the server ran then."""
+class RecordedIncident(Incident):
+    """Records its calls, and whether the server ran then."""
 
     name = "noted"
     title = "nothing happens"
     settings = {"work_mem": "7MB"}
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, directory: Path) -> None:
+        self.place = directory
         self.notes: list[str] = []
 
     @contextmanager
@@ -49,7 +49,7 @@ class Noted(Incident):
         self.notes.append(f"ended, load connected: {ground.load.connected()}")
 
 
-class BadEnd(Noted):
+class FailingEnd(RecordedIncident):
     def end(self, ground: PracticeGround) -> None:
         raise ConsoleError("it cannot be undone")
 
@@ -63,7 +63,7 @@ def open_place() -> Iterator[Path]:
 
 
 def test_an_incident_is_prepared_before_the_load_and_ended_before_the_server(open_place: Path) -> None:
-    incident = Noted(open_place)
+    incident = RecordedIncident(open_place)
     with PracticeGround(SMALL, incident=incident) as ground:
         assert ground.cluster.psql("show work_mem") == "7MB"
         assert ground.cluster.psql("show data_directory") == str(open_place / "data")
@@ -78,7 +78,7 @@ def test_an_incident_is_prepared_before_the_load_and_ended_before_the_server(ope
 
 
 def test_an_incident_that_cannot_be_undone_still_leaves_no_server_and_no_directory(open_place: Path) -> None:
-    incident = BadEnd(open_place)
+    incident = FailingEnd(open_place)
     with pytest.raises(ConsoleError, match="cannot be undone"), PracticeGround(SMALL, incident=incident) as ground:
         pid, base = ground.cluster.pid, ground.cluster.base
     assert not os.path.exists(f"/proc/{pid}")

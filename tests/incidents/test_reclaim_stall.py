@@ -1,4 +1,4 @@
-"""Story S1 as it is given back, and as a recording for those who are not root.
+"""The incident of story S1 undone, and as a recording for users other than root.
 
 That the real thing is named in time, and what is done then: `runbooks/test_cache_drop.py`.
 """

@@ -1,4 +1,4 @@
-"""A slot nobody reads, without root: there is no disk to fill, so the slot itself is lost.
+"""A slot without a reader, without root: no disk can be filled, so the slot itself is lost.
 
 That it is named in time, and what is done then: `runbooks/test_slot_retention.py`.
 """

@@ -1,4 +1,4 @@
-"""A command as somebody who is not root, also where the tests run as root."""
+"""A command as a user other than root, also where the tests run as root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.agent.agents import environment
 from tests.requirements import lacking, require_tool
 
 
-def demo_without_root(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def demo_without_root(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`dba-console demo` to its end, its sessions below `place`.
 
     As root it runs in a user namespace without a mapping: nobody by every rule of the host, PostgreSQL's included, yet
@@ -20,7 +20,7 @@ def demo_without_root(place: Path, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(
         [*_unprivileged(), sys.executable, "-m", "dba_console", "demo", *arguments],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        env={**os.environ, **environment(place)},
+        env={**os.environ, **environment(directory)},
     )  # fmt: skip
 
 

@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 
 from dba_console.keeper.command_status import read_status, stop, wait
-from tests.keeper.keepers import LIMIT_S, Keep
+from tests.keeper.keepers import LIMIT_S, CommandStarter
 
 
 @pytest.fixture
-def keep(tmp_path: Path) -> Iterator[Keep]:
-    made = Keep(tmp_path / "kept")
+def start_command(tmp_path: Path) -> Iterator[CommandStarter]:
+    made = CommandStarter(tmp_path / "kept")
     yield made
     for directory in made.directories:
-        end(directory)
+        end_command(directory)
 
 
-def end(directory: Path) -> None:
-    standing = read_status(directory)
-    if standing.state == "running":
-        if standing.running is not None and standing.running.child_pid is not None:
-            kill_group(standing.running.child_pid)
+def end_command(directory: Path) -> None:
+    status = read_status(directory)
+    if status.state == "running":
+        if status.running is not None and status.running.child_pid is not None:
+            kill_group(status.running.child_pid)
         stop(directory, "the end of the test")
         assert wait(directory, LIMIT_S).state != "running"
-    elif standing.state == "lost" and standing.child_alive and standing.running and standing.running.child_pid:
-        kill_group(standing.running.child_pid)
+    elif status.state == "lost" and status.child_alive and status.running and status.running.child_pid:
+        kill_group(status.running.child_pid)
 
 
 def kill_group(group: int) -> None:

@@ -1,4 +1,4 @@
-"""Starting keepers in a test, telling their commands when to go on, and reading what they left."""
+"""Start keepers in a test, let their commands continue, and read their records."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ LIMIT_S = 120.0
 """Until something that must happen has happened, on a machine as busy as may be."""
 
 
-class Keep:
-    """`keep("echo a")` runs a shell script under a keeper; keywords are those of Spec."""
+class CommandStarter:
+    """`start_command("echo a")` runs a shell script under a keeper; keywords are those of Spec."""
 
     def __init__(self, top: Path) -> None:
         self._top = top
         self.directories: list[Path] = []
 
     def __call__(self, script: str, **spec: Any) -> KeeperHandle:
-        return self.program("sh", "-c", script, **spec)
+        return self.run_program("sh", "-c", script, **spec)
 
-    def program(self, *argv: str, **spec: Any) -> KeeperHandle:
-        return start(CommandSpec(argv=argv, directory=str(self.directory()), **{"tag": "TEST", "host": "here", **spec}))
+    def run_program(self, *argv: str, **spec: Any) -> KeeperHandle:
+        return start(
+            CommandSpec(argv=argv, directory=str(self.new_directory()), **{"tag": "TEST", "host": "here", **spec})
+        )
 
-    def at(self, directory: Path, script: str, **spec: Any) -> KeeperHandle:
+    def run_in(self, directory: Path, script: str, **spec: Any) -> KeeperHandle:
         """A script in a directory made before."""
         return start(CommandSpec(("sh", "-c", script), str(directory), **{"tag": "TEST", "host": "here", **spec}))
 
-    def directory(self, top: Path | None = None) -> Path:
-        """A new one, looked after at the end of the test."""
+    def new_directory(self, top: Path | None = None) -> Path:
+        """Make a directory; its command is ended after the test."""
         made = (top or self._top) / str(len(self.directories))
         made.mkdir(mode=0o700, parents=True)
         self.directories.append(made)
@@ -50,28 +52,28 @@ class Gate:
         self.path.write_text("go\n")
 
 
-def ending(handle: KeeperHandle) -> ExitRecord:
+def wait_for_exit(handle: KeeperHandle) -> ExitRecord:
     """How the command ended; waits for it."""
-    standing = handle.wait(LIMIT_S)
-    assert standing.state == "ended", standing
-    assert standing.exit is not None
-    return standing.exit
+    status = handle.wait(LIMIT_S)
+    assert status.state == "ended", status
+    assert status.exit is not None
+    return status.exit
 
 
-def running(handle: KeeperHandle) -> RunningRecord:
+def running_record(handle: KeeperHandle) -> RunningRecord:
     """The record of the processes."""
     record = read_status(handle.directory).running
     assert record is not None
     return record
 
 
-def child(handle: KeeperHandle) -> int:
-    pid = running(handle).child_pid
+def child_pid(handle: KeeperHandle) -> int:
+    pid = running_record(handle).child_pid
     assert pid is not None
     return pid
 
 
-def lines(handle: KeeperHandle) -> list[StampedLine]:
+def log_lines(handle: KeeperHandle) -> list[StampedLine]:
     """All that is in the log now."""
     tail, found = LogReader(handle.directory), []
     while more := tail.read():
@@ -79,11 +81,11 @@ def lines(handle: KeeperHandle) -> list[StampedLine]:
     return found
 
 
-def texts(handle: KeeperHandle, stream: str = "o") -> list[str]:
+def log_texts(handle: KeeperHandle, stream: str = "o") -> list[str]:
     """The whole lines of one stream."""
-    return [line.text for line in lines(handle) if line.stream == stream and line.whole]
+    return [line.text for line in log_lines(handle) if line.stream == stream and line.whole]
 
 
-def until_printed(handle: KeeperHandle, text: str) -> None:
+def wait_until_printed(handle: KeeperHandle, text: str) -> None:
     """Wait for a line: then the command is as far as that."""
-    wait_until(lambda: any(line.text == text for line in lines(handle)), LIMIT_S, what=f"{text!r} in the log")
+    wait_until(lambda: any(line.text == text for line in log_lines(handle)), LIMIT_S, what=f"{text!r} in the log")

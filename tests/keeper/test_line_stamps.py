@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dba_console.keeper.log_reader import MAX_LINE_BYTES, LogPosition, LogReader
 from dba_console.keeper.output_log import LINE_LIMIT, LineStamper, SegmentedLog, parse_segment_name
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+without_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def stamped(chunks: list[bytes]) -> list[bytes]:
@@ -27,14 +27,14 @@ def stamped(chunks: list[bytes]) -> list[bytes]:
     return [line[4:] for line in found]
 
 
-@unhurried
+@without_deadline
 @given(st.lists(st.binary(max_size=30).map(lambda text: text.replace(b"\r", b"")), max_size=12))
 def test_lines_are_the_same_however_they_are_split(chunks: list[bytes]) -> None:
     text = b"".join(chunks)
     assert stamped(chunks) == text.split(b"\n")[: -1 if text.endswith(b"\n") or not text else None]
 
 
-@unhurried
+@without_deadline
 @given(st.lists(st.text("a%\r\n", max_size=8).map(str.encode), max_size=12))
 def test_text_that_overwrites_itself_is_the_same_however_it_is_split(chunks: list[bytes]) -> None:
     assert stamped(chunks) == stamped([b"".join(chunks)])
@@ -60,7 +60,7 @@ def test_an_endless_line_does_not_fill_the_memory() -> None:
     assert written > 1_000_000 - LINE_LIMIT
 
 
-@unhurried
+@without_deadline
 @given(
     st.lists(st.lists(st.text("abc", max_size=12).map(str.encode), min_size=1, max_size=8), max_size=20),
     st.integers(1, 60),

@@ -1,4 +1,4 @@
-"""Known secrets do not come through, in none of their forms, however the stream is cut; all else does, unchanged."""
+"""Known secrets are masked in all their forms, however the stream is cut; all else passes unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRETS = st.text(
 )
 PIECES = st.lists(st.binary(max_size=40), max_size=6)
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+without_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def masked(secrets: Sequence[str], chunks: Sequence[bytes]) -> bytes:
@@ -27,7 +27,7 @@ def masked(secrets: Sequence[str], chunks: Sequence[bytes]) -> bytes:
     return b"".join(map(masker.feed, chunks)) + masker.flush()
 
 
-def cut(text: bytes, places: Sequence[int]) -> list[bytes]:
+def chunks_of(text: bytes, places: Sequence[int]) -> list[bytes]:
     """The text in chunks that end at those places."""
     ends = sorted({place % (len(text) + 1) for place in places} | {len(text)})
     return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
@@ -57,39 +57,39 @@ def test_every_secret_form_is_masked(form: str) -> None:
 @pytest.mark.parametrize("user", ["", "u", "us", "use", "app_user"])
 def test_base64_of_text_that_contains_a_secret_does_not_reveal_it(user: str) -> None:
     secret = "a longer secret of mine"
-    told = base64.b64encode(f"{user}:{secret}@host".encode())
-    out = masked([secret], [told])
+    reported = base64.b64encode(f"{user}:{secret}@host".encode())
+    out = masked([secret], [reported])
     assert MASK in out
     # At most a few characters at either end, which hold some bits of their neighbours.
-    assert len(out) - len(MASK) <= len(told) - len(base64.b64encode(secret.encode())) + 6
+    assert len(out) - len(MASK) <= len(reported) - len(base64.b64encode(secret.encode())) + 6
 
 
-@unhurried
+@without_deadline
 @given(SECRETS, PIECES, st.lists(st.integers(0, 10_000), max_size=20), st.data())
 def test_no_form_of_a_secret_gets_through_any_split(
     secret: str, pieces: list[bytes], places: list[int], data: st.DataObject
 ) -> None:
     known = sorted(encoded_forms(secret))
     text = b"".join(piece + data.draw(st.sampled_from(known)) for piece in pieces)
-    out = masked([secret], cut(text, places))
+    out = masked([secret], chunks_of(text, places))
     for part in out.split(MASK):
         assert not any(form in part for form in known)
 
 
-@unhurried
+@without_deadline
 @given(st.lists(st.text("ab", min_size=MIN_SECRET_BYTES, max_size=6), min_size=1, max_size=3), st.data())
 def test_how_a_stream_is_split_changes_nothing(secrets: list[str], data: st.DataObject) -> None:
     """Few letters, so that secrets overlap themselves and one another."""
     text = data.draw(st.text("abc", max_size=60)).encode()
     places = data.draw(st.lists(st.integers(0, 60), max_size=10))
-    assert masked(secrets, cut(text, places)) == masked(secrets, [text])
+    assert masked(secrets, chunks_of(text, places)) == masked(secrets, [text])
 
 
-@unhurried
+@without_deadline
 @given(SECRETS, st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
 def test_text_without_a_secret_passes_unchanged(secret: str, text: bytes, places: list[int]) -> None:
     if not any(form in text for form in encoded_forms(secret)):
-        assert masked([secret], cut(text, places)) == text
+        assert masked([secret], chunks_of(text, places)) == text
 
 
 def test_only_a_possible_start_of_a_secret_is_held_back() -> None:

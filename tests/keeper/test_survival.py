@@ -1,4 +1,4 @@
-"""Whoever goes away, the command goes on and is found again; where it cannot be known how it ended, that is said."""
+"""Whichever process ends, the command continues and is found again; an unknown outcome is reported as unknown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from dba_console.keeper.command_status import LogReader, read_status, stop, wait
 from dba_console.keeper.launch import KeeperHandle
 from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
-from tests.keeper.keepers import LIMIT_S, Gate, Keep, child, ending, running, texts, until_printed
+from tests.keeper.keepers import (
+    LIMIT_S,
+    CommandStarter,
+    Gate,
+    child_pid,
+    log_texts,
+    running_record,
+    wait_for_exit,
+    wait_until_printed,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STARTER = """
@@ -29,23 +38,25 @@ sys.stdin.read()
 IN_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 
 
-def test_the_keeper_has_its_own_process_session(keep: Keep, tmp_path: Path) -> None:
+def test_the_keeper_has_its_own_process_session(start_command: CommandStarter, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
-    handle = keep(f"read x <{gate.path}")
+    handle = start_command(f"read x <{gate.path}")
     assert os.getsid(handle.pid) == handle.pid
-    assert os.getpgid(child(handle)) == child(handle)
-    assert os.getsid(child(handle)) == handle.pid
+    assert os.getpgid(child_pid(handle)) == child_pid(handle)
+    assert os.getsid(child_pid(handle)) == handle.pid
 
 
-def test_the_starter_of_a_keeper_does_not_become_its_parent(keep: Keep, tmp_path: Path) -> None:
+def test_the_starter_of_a_keeper_does_not_become_its_parent(start_command: CommandStarter, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
-    handle = keep(f"read x <{gate.path}")
+    handle = start_command(f"read x <{gate.path}")
     assert parent(handle.pid) != os.getpid()
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["killed", "terminal-lost"])
-def test_the_command_outlives_its_starter_and_is_found_again(keep: Keep, tmp_path: Path, terminal: bool) -> None:
-    gate, directory = Gate(tmp_path / "gate"), keep.directory()
+def test_the_command_outlives_its_starter_and_is_found_again(
+    start_command: CommandStarter, tmp_path: Path, terminal: bool
+) -> None:
+    gate, directory = Gate(tmp_path / "gate"), start_command.new_directory()
     script = f"echo before; read x <{gate.path}; echo after; exit 9"
     command = [sys.executable, "-c", STARTER, str(directory), script]
     if terminal:
@@ -56,41 +67,43 @@ def test_the_command_outlives_its_starter_and_is_found_again(keep: Keep, tmp_pat
         assert starter.stdout.readline().strip() == b"started"
         starter.kill()
     handle = KeeperHandle(str(directory), 0)
-    until_printed(handle, "before")
-    standing = read_status(directory)
-    assert (standing.state, standing.child_alive) == ("running", True)
+    wait_until_printed(handle, "before")
+    status = read_status(directory)
+    assert (status.state, status.child_alive) == ("running", True)
     gate.open()
-    assert ending(handle).code == 9
-    assert texts(handle) == ["before", "after"]
+    assert wait_for_exit(handle).code == 9
+    assert log_texts(handle) == ["before", "after"]
 
 
-def test_a_hangup_does_not_reach_it(keep: Keep, tmp_path: Path) -> None:
+def test_a_hangup_does_not_reach_it(start_command: CommandStarter, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
-    handle = keep(f"read x <{gate.path}; echo on")
+    handle = start_command(f"read x <{gate.path}; echo on")
     os.kill(handle.pid, signal.SIGHUP)
     gate.open()
-    assert ending(handle).code == 0
-    assert texts(handle) == ["on"]
+    assert wait_for_exit(handle).code == 0
+    assert log_texts(handle) == ["on"]
 
 
-def test_a_killed_keeper_does_not_end_the_command_and_its_outcome_is_unknown(keep: Keep, tmp_path: Path) -> None:
+def test_a_killed_keeper_does_not_end_the_command_and_its_outcome_is_unknown(
+    start_command: CommandStarter, tmp_path: Path
+) -> None:
     gate, done = Gate(tmp_path / "gate"), tmp_path / "done"
-    handle = keep(f"echo before; read x <{gate.path}; touch {done}")
-    until_printed(handle, "before")
+    handle = start_command(f"echo before; read x <{gate.path}; touch {done}")
+    wait_until_printed(handle, "before")
     kill(handle)
-    standing = read_status(handle.directory)
-    assert (standing.state, standing.child_alive, standing.exit) == ("lost", True, None)
+    status = read_status(handle.directory)
+    assert (status.state, status.child_alive, status.exit) == ("lost", True, None)
     assert not stop(handle.directory, "anna")
     gate.open()
     wait_until(done.exists, LIMIT_S, what="what the command does")
     wait_until(lambda: read_status(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
     assert read_status(handle.directory).state == "lost"
-    assert texts(handle) == ["before"]
+    assert log_texts(handle) == ["before"]
 
 
-def test_the_command_of_a_killed_keeper_ends_when_it_prints(keep: Keep, tmp_path: Path) -> None:
+def test_the_command_of_a_killed_keeper_ends_when_it_prints(start_command: CommandStarter, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
-    handle = keep(f"read x <{gate.path}; while :; do echo on; done")
+    handle = start_command(f"read x <{gate.path}; while :; do echo on; done")
     kill(handle)
     gate.open()
     wait_until(lambda: read_status(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
@@ -101,13 +114,13 @@ def test_a_keeper_killed_before_it_recorded_the_command_leaves_unknown_whether_i
         pass
     record = {"keeper_pid": gone.pid, "keeper_start": 1, "boot_id": boot()}
     (tmp_path / "running.json").write_text(json.dumps(record))
-    standing = read_status(tmp_path)
-    assert (standing.state, standing.child_alive) == ("lost", None)
+    status = read_status(tmp_path)
+    assert (status.state, status.child_alive) == ("lost", None)
 
 
-def test_processes_of_another_boot_are_not_mistaken_for_these(keep: Keep, tmp_path: Path) -> None:
+def test_processes_of_another_boot_are_not_mistaken_for_these(start_command: CommandStarter, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
-    handle = keep(f"read x <{gate.path}")
+    handle = start_command(f"read x <{gate.path}")
     copied = tmp_path / "copied"
     copied.mkdir()
     record = json.loads(Path(handle.directory, "running.json").read_text())
@@ -138,15 +151,15 @@ def test_a_process_with_the_reused_pid_of_the_keeper_is_not_mistaken_for_it(tmp_
     assert not stop(tmp_path, "anna")
 
 
-def test_a_log_is_read_from_where_another_reader_stopped(keep: Keep, tmp_path: Path) -> None:
+def test_a_log_is_read_from_where_another_reader_stopped(start_command: CommandStarter, tmp_path: Path) -> None:
     gate = Gate(tmp_path / "gate")
-    handle = keep(f"echo one; echo two; read x <{gate.path}; echo three")
-    until_printed(handle, "two")
+    handle = start_command(f"echo one; echo two; read x <{gate.path}; echo three")
+    wait_until_printed(handle, "two")
     first = LogReader(handle.directory)
     assert [line.text for line in first.read()] == ["one", "two"]
     assert first.read() == []
     gate.open()
-    ending(handle)
+    wait_for_exit(handle)
     second = LogReader(handle.directory, first.place)
     assert [line.text for line in second.read()] == ["three"]
     assert (second.place.line, second.dropped_lines) == (3, 0)
@@ -154,7 +167,7 @@ def test_a_log_is_read_from_where_another_reader_stopped(keep: Keep, tmp_path: P
 
 def kill(handle: KeeperHandle) -> None:
     os.kill(handle.pid, signal.SIGKILL)
-    ticks = running(handle).keeper_start
+    ticks = running_record(handle).keeper_start
     wait_until(lambda: start_ticks(handle.pid) != ticks, LIMIT_S, what="the keeper's death")
 
 

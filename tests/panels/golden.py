@@ -1,6 +1,6 @@
 """Golden texts: what a screen looks like, in files a person reviews.
 
-`UPDATE_GOLDENS=1` writes them anew; the difference then shows in the commit.
+`UPDATE_GOLDENS=1` writes them again; the commit then shows the difference.
 """
 
 from __future__ import annotations

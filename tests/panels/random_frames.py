@@ -24,58 +24,58 @@ _INTS = (0, 1, 7, 96, 250, 8123, 1 << 20, 1 << 40, 1 << 62, -5)
 _DEEPEST = 3
 
 
-def anything(seed: int) -> Frame:
+def random_frame(seed: int) -> Frame:
     """The frame of that number: the same number gives the same frame."""
     frame = _struct(Frame, random.Random(seed), 0)
     assert isinstance(frame, Frame)
     return frame
 
 
-def any_history(seed: int, end_us: int) -> ChartHistory:
+def random_history(seed: int, end_us: int) -> ChartHistory:
     """Minutes before `end_us` with holes, jumps and values of any size."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     history = ChartHistory()
     names = ("connections.used", "io.psi_full_avg10", "io.iowait_pct", "io.read_bytes_per_s", "io.write_bytes_per_s",
              "memory.cached_bytes", "memory.free_bytes")  # fmt: skip
-    for tick in range(dice.choice((0, 1, 2, 40))):
-        at = end_us - dice.randint(0, 700_000_000) if dice.random() < 0.1 else end_us - (40 - tick) * 15_000_000
-        history.add(at, {name: dice.choice(_FLOATS) for name in names if dice.random() < 0.7})
+    for tick in range(rng.choice((0, 1, 2, 40))):
+        at = end_us - rng.randint(0, 700_000_000) if rng.random() < 0.1 else end_us - (40 - tick) * 15_000_000
+        history.add(at, {name: rng.choice(_FLOATS) for name in names if rng.random() < 0.7})
     return history
 
 
-def _struct(kind: type[msgspec.Struct], dice: random.Random, depth: int) -> msgspec.Struct:
+def _struct(kind: type[msgspec.Struct], rng: random.Random, depth: int) -> msgspec.Struct:
     hints = typing.get_type_hints(kind)
-    return kind(**{name: _value(hints[name], dice, depth + 1) for name in kind.__struct_fields__})
+    return kind(**{name: _value(hints[name], rng, depth + 1) for name in kind.__struct_fields__})
 
 
-def _value(hint: Any, dice: random.Random, depth: int) -> Any:
+def _value(hint: Any, rng: random.Random, depth: int) -> Any:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return _value(dice.choice(typing.get_args(hint)), dice, depth)
+        return _value(rng.choice(typing.get_args(hint)), rng, depth)
     if hint is type(None):
         return None
     if origin is list:
         (item,) = typing.get_args(hint)
         deep = depth > _DEEPEST + 3 if item is LockNode else False
-        return [_value(item, dice, depth + 1) for _ in range(0 if deep else dice.choice((0, 0, 1, 2, 5)))]
+        return [_value(item, rng, depth + 1) for _ in range(0 if deep else rng.choice((0, 0, 1, 2, 5)))]
     if origin is dict:
-        return {_text(dice): _value(typing.get_args(hint)[1], dice, depth + 1) for _ in range(dice.choice((0, 1, 4)))}
+        return {_text(rng): _value(typing.get_args(hint)[1], rng, depth + 1) for _ in range(rng.choice((0, 1, 4)))}
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return _struct(hint, dice, depth)
-    return _scalar(hint, dice)
+        return _struct(hint, rng, depth)
+    return _scalar(hint, rng)
 
 
-def _scalar(hint: Any, dice: random.Random) -> Any:
+def _scalar(hint: Any, rng: random.Random) -> Any:
     if hint is str:
-        return _text(dice)
+        return _text(rng)
     if hint is bool:
-        return dice.random() < 0.5
+        return rng.random() < 0.5
     if hint is int:
-        return dice.choice(_INTS)
+        return rng.choice(_INTS)
     if hint is float:
-        return dice.choice(_FLOATS)
-    return dice.choice((None, _text(dice), dice.choice(_FLOATS)))
+        return rng.choice(_FLOATS)
+    return rng.choice((None, _text(rng), rng.choice(_FLOATS)))
 
 
-def _text(dice: random.Random) -> str:
-    return dice.choice(_TEXTS)
+def _text(rng: random.Random) -> str:
+    return rng.choice(_TEXTS)

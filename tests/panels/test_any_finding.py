@@ -22,13 +22,13 @@ from dba_console.watch.panels.findings import (
 from dba_console.watch.panels.text_elements import Line, Span, line_text, line_width, scrolled_lines
 from dba_console.watch.panels.time_formats import format_rfc3339
 from tests import build
-from tests.panels.random_frames import any_history
+from tests.panels.random_frames import random_history
 
 SIGNS = st.text(alphabet=st.characters(codec="utf-8"), max_size=40)
-NASTY = st.sampled_from(
+HOSTILE = st.sampled_from(
     ("[red]x[/]", "表" * 90, "\x1b[2Jgone", "a b " * 200, "e\u0301" * 60, "\u202eabc", "", "x" * 900)
 )  # fmt: skip
-TEXTS = st.one_of(SIGNS, NASTY)
+TEXTS = st.one_of(SIGNS, HOSTILE)
 NUMBERS = st.one_of(st.none(), st.booleans(), st.integers(-5, 1 << 62), st.floats(), TEXTS, st.lists(TEXTS, max_size=3))
 KNOWN = st.sampled_from(["connections.used", "io.psi_full_pct", "memory.cached_bytes"])
 SERIES = st.one_of(KNOWN, TEXTS.map(lambda text: f"mount:{text}.used_bytes"))
@@ -45,7 +45,7 @@ MANY = st.lists(FINDINGS, max_size=12, unique_by=lambda one: one.id)
 WIDTHS, HEIGHTS = st.integers(20, 210), st.integers(0, 60)
 
 
-def framed(findings: list[Finding]) -> Frame:
+def frame_with(findings: list[Finding]) -> Frame:
     frame = build.busy_frame()
     frame.findings, frame.judged = findings, True
     return frame
@@ -61,8 +61,8 @@ def harmful(lines: Iterable[Line]) -> list[Span]:
     return [span for line in lines for span in line if any(unicodedata.category(sign) in bad for sign in span.text)]
 
 
-def past(frame: Frame, seed: int) -> ChartHistory:
-    return any_history(seed, frame.at_us)
+def random_past(frame: Frame, seed: int) -> ChartHistory:
+    return random_history(seed, frame.at_us)
 
 
 @given(found=MANY, width=WIDTHS, height=HEIGHTS)
@@ -71,7 +71,7 @@ def test_the_band_keeps_its_height_and_shows_every_finding_that_fits(
 ) -> None:
     lines = list_lines(not_silenced(found), width, height)
     assert min(height, len(not_silenced(found))) <= len(lines) <= height
-    assert len(compact(framed(found), width, height, ChartHistory())) <= height
+    assert len(compact(frame_with(found), width, height, ChartHistory())) <= height
     assert harmful(lines) == []
 
 
@@ -79,12 +79,12 @@ def test_the_band_keeps_its_height_and_shows_every_finding_that_fits(
 def test_the_evidence_fits_any_screen_and_scrolling_reaches_every_line(
     one: Finding, width: int, height: int, seed: int
 ) -> None:
-    frame = framed([one])
-    lines = scrolled_lines(all_evidence_lines(frame, one, past(frame, seed), width, height), 0, height)
+    frame = frame_with([one])
+    lines = scrolled_lines(all_evidence_lines(frame, one, random_past(frame, seed), width, height), 0, height)
     assert len(lines) <= height
     assert too_wide(lines, width) == []
     assert harmful(lines) == []
-    whole = all_evidence_lines(frame, one, past(frame, seed), width, height)
+    whole = all_evidence_lines(frame, one, random_past(frame, seed), width, height)
     if 1 < height < len(whole):
         assert scrolled_lines(whole, len(whole) - height, height) == whole[-height:]
 
@@ -93,8 +93,8 @@ def test_the_evidence_fits_any_screen_and_scrolling_reaches_every_line(
 def test_list_and_evidence_fit_the_screen_whatever_is_open(
     found: list[Finding], width: int, height: int, seed: int
 ) -> None:
-    frame = framed(found)
-    scene = Scene(frame, past(frame, seed), "")
+    frame = frame_with(found)
+    scene = Scene(frame, random_past(frame, seed), "")
     views: list[FindingsView | EvidenceView] = [
         FindingsView(),
         *(EvidenceView(one.id) for one in found[:2]),
@@ -110,7 +110,7 @@ def test_list_and_evidence_fit_the_screen_whatever_is_open(
 
 @given(found=MANY, width=WIDTHS)
 def test_every_finding_is_a_row_with_a_cell_for_each_column(found: list[Finding], width: int) -> None:
-    tables = detail(framed(found), width, ChartHistory()).tables
+    tables = detail(frame_with(found), width, ChartHistory()).tables
     rows = [row for table in tables for row in table.rows]
     assert sorted(row.key for row in rows) == sorted(one.id for one in found)
     assert all(len(row.cells) == len(table.columns) for table in tables for row in table.rows)

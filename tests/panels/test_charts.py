@@ -1,4 +1,4 @@
-"""Charts tell what was measured, and nothing where nothing was."""
+"""Charts show what was measured, and nothing where nothing was."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_outage_is_a_gap_in_the_middle_of_the_chart() -> None:
 
 
 def connections(seconds: int, *, peak_at: int | None = None, step: int = 1) -> ChartHistory:
-    """So many seconds of 10 connections up to now, with one reading of 90."""
+    """`seconds` of 10 connections up to now, with one reading of 90."""
     history = ChartHistory()
     for second in range(seconds, -1, -step):
         history.add(NOW_US - second * S, {"connections.used": 90.0 if second == peak_at else 10.0})

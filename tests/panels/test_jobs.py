@@ -14,17 +14,19 @@ from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels import progress
 from dba_console.watch.panels.progress import row_key
 from dba_console.watch.panels.text_elements import Detail, line_text, line_width, table_lines
-from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nights
+from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nightly_runs
 from tests.panels.golden import assert_golden, text_of
-from tests.panels.random_frames import anything
+from tests.panels.random_frames import random_frame
 
 WINDOWS = JobWindows(3 * 3600.0, {"pg_dump of short": 600.0})
 PAST = TargetJobHistory(
     jobs=(
         job(),
-        job("short", nights(3)),
-        job(HOSTILE[2], nights(30, grows_s=0.0)),
-        job("bad", (*nights(9), structs.replace(nights(1)[0], exit=1, errors=3, last_error="no such role"))),
+        job("short", nightly_runs(3)),
+        job(HOSTILE[2], nightly_runs(30, grows_s=0.0)),
+        job(
+            "bad", (*nightly_runs(9), structs.replace(nightly_runs(1)[0], exit=1, errors=3, last_error="no such role"))
+        ),
     ),
     until_us=NOW_US,
 )
@@ -34,7 +36,7 @@ def page(row: ProgressRow, width: int, frame: Frame | None = None) -> str:
     return text_of(job_page(frame or frame_of(row), row, width))
 
 
-def told(detail: Detail, width: int) -> str:
+def detail_text(detail: Detail, width: int) -> str:
     (table,) = detail.tables
     return text_of([*detail.head, (), *table_lines(table.columns, table.rows, width)])
 
@@ -46,8 +48,8 @@ def test_the_job_page_matches_its_golden_text(width: int) -> None:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_history_matches_its_golden_text(width: int) -> None:
-    assert_golden(f"job_history_{width}", told(history_detail(PAST, WINDOWS, width), width))
-    assert_golden(f"job_runs_{width}", told(job_runs_detail(PAST.jobs[3], WINDOWS, width), width))
+    assert_golden(f"job_history_{width}", detail_text(history_detail(PAST, WINDOWS, width), width))
+    assert_golden(f"job_runs_{width}", detail_text(job_runs_detail(PAST.jobs[3], WINDOWS, width), width))
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])
@@ -107,7 +109,7 @@ def test_a_row_keeps_its_identity_when_its_process_becomes_known() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_a_row_contains_its_page_is_sanitized_and_fits(seed: int) -> None:
-    frame = anything(seed)
+    frame = random_frame(seed)
     for row in frame.progress.operations:
         for width in (20, 40, 80, 200):
             lines = job_page(frame, row, width)

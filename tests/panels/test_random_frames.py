@@ -13,7 +13,7 @@ from dba_console.watch.panels.header import HeaderState, header
 from dba_console.watch.panels.overview import overview, show_json, show_text
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import Line, line_width
-from tests.panels.random_frames import any_history, anything
+from tests.panels.random_frames import random_frame, random_history
 
 SEEDS = st.integers(0, 10_000)
 
@@ -32,8 +32,8 @@ def harmless(lines: Iterable[Line]) -> bool:
 def test_the_overview_is_never_wider_nor_higher_than_the_screen(
     seed: int, width: int, height: int, ascii: bool
 ) -> None:
-    frame = anything(seed)
-    lines = overview(frame, any_history(seed, frame.at_us), width, height, ascii=ascii)
+    frame = random_frame(seed)
+    lines = overview(frame, random_history(seed, frame.at_us), width, height, ascii=ascii)
     assert len(lines) <= height
     assert [line_width(one) for one in lines if line_width(one) > width] == []
     assert harmless(lines)
@@ -43,8 +43,8 @@ def test_the_overview_is_never_wider_nor_higher_than_the_screen(
 
 @given(seed=SEEDS, width=st.integers(1, 210), height=st.integers(0, 12))
 def test_no_panel_takes_more_lines_than_it_was_given(seed: int, width: int, height: int) -> None:
-    frame = anything(seed)
-    history = any_history(seed, frame.at_us)
+    frame = random_frame(seed)
+    history = random_history(seed, frame.at_us)
     for kind in PANELS.values():
         lines = kind.compact(frame, width, height, history)
         assert len(lines) <= height, kind.name
@@ -53,9 +53,9 @@ def test_no_panel_takes_more_lines_than_it_was_given(seed: int, width: int, heig
 
 @given(seed=SEEDS, width=st.integers(20, 210))
 def test_every_row_of_every_table_has_a_sanitized_cell_for_each_column(seed: int, width: int) -> None:
-    frame = anything(seed)
+    frame = random_frame(seed)
     for kind in PANELS.values():
-        detail = kind.detail(frame, width, any_history(seed, frame.at_us))
+        detail = kind.detail(frame, width, random_history(seed, frame.at_us))
         assert harmless(detail.head), kind.name
         for table in detail.tables:
             for row in table.rows:
@@ -67,22 +67,22 @@ def test_every_row_of_every_table_has_a_sanitized_cell_for_each_column(seed: int
 @given(seed=SEEDS, width=st.integers(1, 210), mode=st.sampled_from(["live", "paused", "replay", "text"]))
 def test_the_header_is_exactly_one_screen_wide(seed: int, width: int, mode: str) -> None:
     # `mode` is drawn from exactly the words of the literal.
-    line = header(anything(seed), HeaderState(mode, 42.0, 4.0, 761.0, 5.0), width)  # type: ignore[arg-type]
+    line = header(random_frame(seed), HeaderState(mode, 42.0, 4.0, 761.0, 5.0), width)  # type: ignore[arg-type]
     assert line_width(line) == width
     assert harmless([line])
 
 
 @given(seed=SEEDS, width=st.integers(40, 200))
 def test_text_of_all_panels_keeps_to_the_width(seed: int, width: int) -> None:
-    frame = anything(seed)
+    frame = random_frame(seed)
     for names in (None, list(PANELS)):
-        text = show_text(frame, names, width, any_history(seed, frame.at_us), ascii=True)
+        text = show_text(frame, names, width, random_history(seed, frame.at_us), ascii=True)
         assert text.endswith("\n")
         assert max(map(len, text.splitlines())) <= width
 
 
 @given(seed=SEEDS)
 def test_json_is_one_line_that_any_parser_accepts(seed: int) -> None:
-    data = show_json(anything(seed))
+    data = show_json(random_frame(seed))
     assert b"\n" not in data
     assert set(json.loads(data)) == {"at", "seq", "target", "panels", "findings", "self"}

@@ -1,4 +1,4 @@
-"""A standby tells first what is asked of it first."""
+"""The panel of a standby shows the most important lines first."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_a_receiver_hidden_from_this_role_is_not_shown_as_missing() -> None:
 
 def test_a_standby_over_a_socket_is_local_and_a_hidden_one_is_unknown() -> None:
     by_socket = StandbyRow(application="replica", state="streaming")
-    told = [[cell.text for cell in standby_table([row]).rows[0].cells][1] for row in (by_socket, HIDDEN)]
-    assert told == ["[local]", "?"]
+    reported = [[cell.text for cell in standby_table([row]).rows[0].cells][1] for row in (by_socket, HIDDEN)]
+    assert reported == ["[local]", "?"]
 
 
 def test_a_session_without_state_or_query_shows_none_and_a_hidden_one_says_so() -> None:

@@ -14,20 +14,20 @@ from tests.requirements import require_tool
 
 
 @contextmanager
-def bouncer(
+def running_pgbouncer(
     cluster: Cluster, mode: str, *, admin: bool, max_clients: int = 100, dbname: str = "postgres"
 ) -> Iterator[str]:
     """The conninfo of the pooler; `admin` lets everybody ask its admin console."""
-    with Bouncer(
+    with PgBouncer(
         cluster,
         f"bouncer-{mode}-{admin}",
-        f"* = {Bouncer.leading_to(cluster)} user=postgres",
+        f"* = {PgBouncer.database_line(cluster)} user=postgres",
         pool_mode=mode, max_client_conn=max_clients, admin_users="postgres" if admin else "",
     ) as pooler:  # fmt: skip
         yield pooler.dsn(dbname)
 
 
-class Bouncer:
+class PgBouncer:
     """A PgBouncer whose file, user and process a test may change; it runs as the cluster's user."""
 
     def __init__(self, cluster: Cluster, name: str, databases: str, *, users: str = "", **settings: object) -> None:
@@ -54,11 +54,11 @@ class Bouncer:
                 os.chown(path, self._account.uid, self._account.gid)
 
     @staticmethod
-    def leading_to(cluster: Cluster) -> str:
+    def database_line(cluster: Cluster) -> str:
         """What leads to `cluster` in a line of [databases]."""
         return f"host={cluster.socket_directory} port={cluster.port}"
 
-    def __enter__(self) -> Bouncer:
+    def __enter__(self) -> PgBouncer:
         self.start()
         return self
 
@@ -70,7 +70,7 @@ class Bouncer:
             [self._program, str(self.ini)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, cwd="/", **self._account.spawn,
         )  # fmt: skip
-        wait_until(lambda: _listens(self.port), what="PgBouncer listening")
+        wait_until(lambda: _is_listening(self.port), what="PgBouncer listening")
 
     def kill(self) -> None:
         """End it at once; no client or server connection is left."""
@@ -82,6 +82,6 @@ class Bouncer:
         return f"host=127.0.0.1 port={self.port} user={user} dbname={dbname} sslmode=disable gssencmode=disable"
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -13,12 +13,14 @@ from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from dba_console.watch.samples.sample import Part
 
 EVERYTHING = tuple(PART_STATEMENTS)
-PATIENT = MonitorOptions(statement_timeout_s=60.0, connect_timeout_s=60.0, answer_timeout_s=60.0, expensive_s=3600.0)
+LONG_TIMEOUTS = MonitorOptions(
+    statement_timeout_s=60.0, connect_timeout_s=60.0, answer_timeout_s=60.0, expensive_s=3600.0
+)
 """Deadlines are the matter of the tests that name their own: the machine may have other things to do."""
 
 
 @contextmanager
-def connected(conninfo: str, options: MonitorOptions = PATIENT) -> Iterator[PostgresProbe]:
+def connected(conninfo: str, options: MonitorOptions = LONG_TIMEOUTS) -> Iterator[PostgresProbe]:
     probe = PostgresProbe(conninfo, options)
     probe.connect()
     try:
@@ -28,8 +30,8 @@ def connected(conninfo: str, options: MonitorOptions = PATIENT) -> Iterator[Post
 
 
 @contextmanager
-def probing(
-    cluster: Cluster, *, user: str = "postgres", dbname: str = "postgres", options: MonitorOptions = PATIENT
+def connected_probe(
+    cluster: Cluster, *, user: str = "postgres", dbname: str = "postgres", options: MonitorOptions = LONG_TIMEOUTS
 ) -> Iterator[PostgresProbe]:
     with connected(cluster.dsn(user=user, dbname=dbname), options) as probe:
         yield probe

@@ -37,7 +37,7 @@ class Proxy:
         return f"host=127.0.0.1 port={self.port} user=postgres dbname=postgres sslmode=disable gssencmode=disable"
 
     def cut(self) -> None:
-        """Nothing arrives any more, in either direction; nobody is told."""
+        """Nothing arrives any more, in either direction, and neither end is notified."""
         self._cut.set()
 
     def _run(self) -> None:

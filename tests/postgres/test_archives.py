@@ -48,12 +48,12 @@ ENVIRONMENT = {**os.environ, "LC_ALL": "C", "PG_COLOR": "never"}
 _LISTED = re.compile(r"^(\d+); \d+ (\d+) ", re.MULTILINE)
 
 
-class Made(Struct, frozen=True):
+class ClientDumps(Struct, frozen=True):
     """What one client dumped."""
 
     client: Binaries
     directory: Path
-    said: str
+    messages: str
 
     def path(self, form: str) -> Path:
         return self.directory / form
@@ -68,9 +68,11 @@ def shop(cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def made(shop: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[Made]:
+def client_dumps(shop: Cluster, tmp_path_factory: pytest.TempPathFactory) -> list[ClientDumps]:
     """A dump in each format by each client here that may dump this server."""
-    return [dumped(shop, client, tmp_path_factory.mktemp(f"by{client.major}")) for client in clients(shop.major)]
+    return [
+        dump_all_formats(shop, client, tmp_path_factory.mktemp(f"by{client.major}")) for client in clients(shop.major)
+    ]
 
 
 def clients(least: int) -> list[Binaries]:
@@ -81,13 +83,13 @@ def clients(least: int) -> list[Binaries]:
     return [client for major, client in sorted(found.items()) if major >= least]
 
 
-def dumped(shop: Cluster, client: Binaries, directory: Path) -> Made:
+def dump_all_formats(shop: Cluster, client: Binaries, directory: Path) -> ClientDumps:
     source = shop.dsn(dbname="archived")
-    said = ""
+    message = ""
     for form, more in (("d", ["-j2"]), ("c", []), ("t", []), ("p", [])):
         path = str(directory / form)
         done = run(client, "pg_dump", "-v", f"-F{form}", *more, "-f", path, "-d", source)
-        said = done.stderr if form == "d" else said
+        message = done.stderr if form == "d" else message
     with (directory / "piped").open("wb") as out:
         command = [str(client.program("pg_dump")), "-Fc", "-d", source]
         piped = subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT)
@@ -95,7 +97,7 @@ def dumped(shop: Cluster, client: Binaries, directory: Path) -> Made:
         shutil.copyfileobj(piped.stdout, out)
         piped.stdout.close()
         assert piped.wait(60) == 0
-    return Made(client, directory, said)
+    return ClientDumps(client, directory, message)
 
 
 def run(client: Binaries, program: str, *arguments: str, good: bool = True) -> subprocess.CompletedProcess[str]:
@@ -105,7 +107,7 @@ def run(client: Binaries, program: str, *arguments: str, good: bool = True) -> s
     return done
 
 
-def heard(plan: DumpPlan | None, program: str, jobs: int, text: str, code: int) -> ObjectProgress:
+def progress_of(plan: DumpPlan | None, program: str, jobs: int, text: str, code: int) -> ObjectProgress:
     ledger = ObjectProgress(plan, program, jobs)
     for at, line in enumerate(text.split("\n")):
         ledger.add_line(at * 1000, line)
@@ -113,19 +115,19 @@ def heard(plan: DumpPlan | None, program: str, jobs: int, text: str, code: int) 
     return ledger
 
 
-def test_every_format_lists_the_same_entries_as_pg_restore(made: list[Made]) -> None:
-    assert made
-    for one in made:
+def test_every_format_lists_the_same_entries_as_pg_restore(client_dumps: list[ClientDumps]) -> None:
+    assert client_dumps
+    for one in client_dumps:
         for form, named in (("d", "directory"), ("c", "custom"), ("t", "tar"), ("piped", "custom")):
             listed = run(one.client, "pg_restore", "-l", str(one.path(form))).stdout
             plan = open_archive(one.path(form))
-            told = [(str(entry.dump_id), str(entry.oid or 0)) for entry in plan.entries]
-            assert told == _LISTED.findall(listed), (one.client.version, form)
+            reported = [(str(entry.dump_id), str(entry.oid or 0)) for entry in plan.entries]
+            assert reported == _LISTED.findall(listed), (one.client.version, form)
             assert (plan.format, plan.database, plan.dump_version) == (named, "archived", one.client.version)
 
 
-def test_table_data_has_the_weight_of_its_size_and_a_piped_archive_has_none(made: list[Made]) -> None:
-    for one in made:
+def test_table_data_has_the_weight_of_its_size_and_a_piped_archive_has_none(client_dumps: list[ClientDumps]) -> None:
+    for one in client_dumps:
         for form in ("d", "c", "t"):
             plan = {(entry.desc, entry.tag): entry for entry in open_archive(one.path(form)).entries}
             rows = plan["TABLE DATA", "parent"]
@@ -139,8 +141,8 @@ def test_table_data_has_the_weight_of_its_size_and_a_piped_archive_has_none(made
         assert piped["TABLE DATA", "parent"].weight is None
 
 
-def test_a_plain_dump_names_its_writer(made: list[Made], shop: Cluster) -> None:
-    for one in made:
+def test_a_plain_dump_names_its_writer(client_dumps: list[ClientDumps], shop: Cluster) -> None:
+    for one in client_dumps:
         plan = open_archive(one.path("p"))
         assert (plan.format, plan.dump_version, plan.server_version) == (
             "plain",
@@ -149,8 +151,8 @@ def test_a_plain_dump_names_its_writer(made: list[Made], shop: Cluster) -> None:
         )
 
 
-def test_an_incomplete_archive_is_reported(made: list[Made], tmp_path: Path) -> None:
-    one = made[-1]
+def test_an_incomplete_archive_is_reported(client_dumps: list[ClientDumps], tmp_path: Path) -> None:
+    one = client_dumps[-1]
     cut = tmp_path / "cut"
     cut.write_bytes(one.path("c").read_bytes()[:3000])
     (tmp_path / "text").write_text("hello")
@@ -161,27 +163,29 @@ def test_an_incomplete_archive_is_reported(made: list[Made], tmp_path: Path) -> 
             open_archive(tmp_path / name)
 
 
-def test_messages_of_a_parallel_dump_give_the_time_of_every_table(made: list[Made]) -> None:
-    for one in made:
-        ledger = heard(open_archive(one.path("d")), "pg_dump", 2, one.said, 0)
+def test_messages_of_a_parallel_dump_give_the_time_of_every_table(client_dumps: list[ClientDumps]) -> None:
+    for one in client_dumps:
+        ledger = progress_of(open_archive(one.path("d")), "pg_dump", 2, one.messages, 0)
         assert {item.state for item in ledger.objects().values()} == {"done"}
         assert min(ledger.objects()) > 0, "an object nobody planned"
 
 
-def test_messages_of_a_restore_decide_every_object_and_its_errors(made: list[Made], shop: Cluster) -> None:
-    one = made[0]  # of the server's own version, or the nearest: a later one sets what the server does not know
+def test_messages_of_a_restore_decide_every_object_and_its_errors(
+    client_dumps: list[ClientDumps], shop: Cluster
+) -> None:
+    one = client_dumps[0]  # of the server's own version, or the nearest: a later one sets what the server does not know
     archive = str(one.path("d"))
     plan = open_archive(archive)
     shop.psql("create database archived_again")
     try:
         target = shop.dsn(dbname="archived_again")
         good = run(one.client, "pg_restore", "-v", "-j2", "-d", target, archive)
-        ledger = heard(plan, "pg_restore", 2, good.stderr, 0)
+        ledger = progress_of(plan, "pg_restore", 2, good.stderr, 0)
         assert {item.state for item in ledger.objects().values()} == {"done"}
         assert ledger.error_count == 0
         for jobs in (1, 2):
             bad = run(one.client, "pg_restore", "-v", f"-j{jobs}", "-d", target, archive, good=False)
-            again = heard(plan, "pg_restore", jobs, bad.stderr, bad.returncode)
+            again = progress_of(plan, "pg_restore", jobs, bad.stderr, bad.returncode)
             key = next(item for item in again.objects().values() if item.entry.tag == "parent parent_pkey")
             assert (bad.returncode, again.ignored is not None) == (1, True)
             # of two workers that fail at once, one may print between the two lines of the other

@@ -10,7 +10,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples.postgres import CatalogFaults, DeadRows
 from tests.background import idle_in_transaction, session, wait_until
-from tests.postgres.probes import probing, read, reading
+from tests.postgres.probes import connected_probe, read, reading
 from tests.sql import query
 
 DATABASE = 'the "shop"'
@@ -34,14 +34,14 @@ def execute(cluster: Cluster, *statements: str) -> None:
 
 
 def faults(cluster: Cluster, *, user: str = "postgres") -> CatalogFaults:
-    with probing(cluster, dbname=DATABASE, user=user) as probe:
+    with connected_probe(cluster, dbname=DATABASE, user=user) as probe:
         found = reading(probe, "pg.catalog")
     assert isinstance(found, CatalogFaults)
     return found
 
 
 def test_a_new_database_has_no_problems(shop: Cluster) -> None:
-    with probing(shop, dbname=DATABASE) as probe:
+    with connected_probe(shop, dbname=DATABASE) as probe:
         assert reading(probe, "pg.catalog") == CatalogFaults(DATABASE, [], [], [])
         assert reading(probe, "pg.subscriptions").rows == []
         assert reading(probe, "pg.dead_rows").rows == []
@@ -116,7 +116,7 @@ def test_a_sequence_under_alter_is_skipped_and_not_waited_for(shop: Cluster) -> 
         found = faults(shop)
         assert [row.name for row in found.sequences or []] == ["public.b"]
         altering.execute("rollback")
-    with idle_in_transaction(shop), probing(shop, dbname=DATABASE) as probe:
+    with idle_in_transaction(shop), connected_probe(shop, dbname=DATABASE) as probe:
         read(probe, "pg.catalog")
         held = "select count(*) from pg_locks where granted and mode = 'RowExclusiveLock' and relation > 16384"
         assert query(shop, held, dbname=DATABASE) == "0", "nothing is held after the statement"
@@ -147,7 +147,7 @@ def test_a_database_with_a_changed_sort_order_is_listed_from_any_other(server: C
     query(server, "create database sorted template template0 encoding 'UTF8' locale_provider icu icu_locale 'und'")
     try:
         query(server, "update pg_database set datcollversion = '0.1' where datname = 'sorted'")
-        with probing(server) as probe:
+        with connected_probe(server) as probe:
             [row] = reading(probe, "pg.catalog").collations
         assert (row.database, row.name, row.provider, row.recorded) == ("sorted", None, "icu", "0.1")
     finally:
@@ -166,7 +166,7 @@ def test_dead_rows_are_compared_with_the_autovacuum_threshold(shop: Cluster) -> 
     with session(shop, dbname=DATABASE) as connection:
         if shop.major >= 15:
             connection.execute("select pg_stat_force_next_flush()")
-    with probing(shop, dbname=DATABASE) as probe:
+    with connected_probe(shop, dbname=DATABASE) as probe:
 
         def rows() -> list[DeadRows]:
             return list(reading(probe, "pg.dead_rows").rows)
@@ -181,7 +181,7 @@ def test_a_subscription_is_listed_from_any_database_with_its_state(shop: Cluster
         "create subscription \"Shop\" connection 'host=/nowhere' publication p with (connect = false, slot_name = 's')",
     )
     try:
-        with probing(shop, user="postgres") as probe:
+        with connected_probe(shop, user="postgres") as probe:
             [row] = reading(probe, "pg.subscriptions").rows
         assert (row.name, row.database, row.enabled, row.has_slot, row.worker_pid) == (
             "Shop",
@@ -192,7 +192,7 @@ def test_a_subscription_is_listed_from_any_database_with_its_state(shop: Cluster
         )
         assert row.apply_errors == (0 if shop.major >= 15 else None)
         query(shop, "create role bare login")
-        with probing(shop, user="bare") as probe:
+        with connected_probe(shop, user="bare") as probe:
             assert reading(probe, "pg.subscriptions").rows == [row]
     finally:
         query(shop, "drop role if exists bare")
@@ -203,7 +203,7 @@ def test_a_lock_on_a_table_is_not_waited_for(shop: Cluster) -> None:
     execute(shop, "create table held (id serial)", "select setval('held_id_seq', 2147483000)")
     with (
         session(shop, dbname=DATABASE) as holder,
-        probing(shop, dbname=DATABASE) as probe,
+        connected_probe(shop, dbname=DATABASE) as probe,
     ):
         holder.execute("begin; lock table held in access exclusive mode")
         parts = read(probe, "pg.catalog", "pg.dead_rows")

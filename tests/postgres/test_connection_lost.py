@@ -1,4 +1,4 @@
-"""What becomes of the connection when server or network fail: told in a sentence, within the deadline, seat kept."""
+"""The connection when server or network fail: reported in a sentence within the deadline, slot kept."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from dba_console.watch.samples.sample import Part
 from tests.background import session, wait_until
 from tests.clusters import FreshCluster
-from tests.postgres.probes import connected, probing, read
+from tests.postgres.probes import connected, connected_probe, read
 from tests.postgres.proxy import Proxy
 from tests.sql import query
 
-IMPATIENT = MonitorOptions(answer_timeout_s=0.2, connect_timeout_s=60.0)
+SHORT_TIMEOUTS = MonitorOptions(answer_timeout_s=0.2, connect_timeout_s=60.0)
 SHORT = MonitorOptions(connect_timeout_s=1.0)
 
 
 @contextmanager
-def frozen(pid: int) -> Iterator[None]:
+def stopped_process(pid: int) -> Iterator[None]:
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -36,7 +36,7 @@ def frozen(pid: int) -> Iterator[None]:
 
 def test_a_killed_server_is_a_lost_connection_and_can_be_reconnected(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster()
-    with probing(cluster) as probe:
+    with connected_probe(cluster) as probe:
         read(probe)
         first = probe.backend_pid
         cluster.kill()
@@ -53,7 +53,7 @@ def test_a_killed_server_is_a_lost_connection_and_can_be_reconnected(reused_clus
 
 
 def test_the_last_error_of_the_server_is_kept(cluster: Cluster) -> None:
-    with probing(cluster) as probe:
+    with connected_probe(cluster) as probe:
         read(probe, "pg.activity")
         query(cluster, f"select pg_terminate_backend({probe.backend_pid}, 5000)")
         with pytest.raises(ConnectionLost, match="terminating connection due to administrator command"):
@@ -61,11 +61,11 @@ def test_the_last_error_of_the_server_is_kept(cluster: Cluster) -> None:
 
 
 def test_a_frozen_backend_costs_a_deadline_and_not_the_connection_slot(cluster: Cluster) -> None:
-    with probing(cluster, options=IMPATIENT) as probe:
+    with connected_probe(cluster, options=SHORT_TIMEOUTS) as probe:
         read(probe, "pg.activity", "pg.progress")
         pid = probe.backend_pid
         assert pid is not None
-        with frozen(pid):
+        with stopped_process(pid):
             late = read(probe, "pg.activity", "pg.progress")
             again = read(probe, "pg.activity", "pg.progress")
         assert [part.status for part in late.values()] == ["timeout", "timeout"]
@@ -82,11 +82,11 @@ def _answered(probe: PostgresProbe) -> dict[str, Part]:
 
 
 def test_a_late_answer_comes_with_the_next_read(cluster: Cluster) -> None:
-    with probing(cluster, options=IMPATIENT) as probe:
+    with connected_probe(cluster, options=SHORT_TIMEOUTS) as probe:
         read(probe, "pg.activity", "pg.databases")
         pid = probe.backend_pid
         assert pid is not None
-        with frozen(pid):
+        with stopped_process(pid):
             assert read(probe, "pg.databases")["pg.databases"].status == "timeout"
         came: dict[str, Part] = {}
 
@@ -100,10 +100,10 @@ def test_a_late_answer_comes_with_the_next_read(cluster: Cluster) -> None:
 
 def test_a_server_silent_for_too_long_is_disconnected(cluster: Cluster) -> None:
     options = MonitorOptions(answer_timeout_s=0.05, max_silence_s=0.2)
-    with probing(cluster, options=options) as probe:
+    with connected_probe(cluster, options=options) as probe:
         pid = probe.backend_pid
         assert pid is not None
-        with frozen(pid), pytest.raises(ConnectionLost, match="no answer from the server for"):
+        with stopped_process(pid), pytest.raises(ConnectionLost, match="no answer from the server for"):
             for _ in range(50):
                 read(probe, "pg.activity")
         assert not probe.connected
@@ -160,14 +160,14 @@ def test_a_failed_connect_leaves_nothing_open(cluster: Cluster) -> None:
 )
 def test_a_failure_before_any_server_is_reached_has_its_kind(conninfo: str, kind: str) -> None:
     with pytest.raises(ConnectFailed) as failure:
-        PostgresProbe(conninfo, IMPATIENT).connect()
+        PostgresProbe(conninfo, SHORT_TIMEOUTS).connect()
     assert failure.value.kind == kind
 
 
 def test_a_password_is_in_no_repr_and_no_message(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"listen_addresses": "127.0.0.1"})
     query(cluster, "alter role postgres password 'of a test'")
-    probe = PostgresProbe(f"host=127.0.0.1 port={cluster.port} user=postgres password=hunter2", IMPATIENT)
+    probe = PostgresProbe(f"host=127.0.0.1 port={cluster.port} user=postgres password=hunter2", SHORT_TIMEOUTS)
     with pytest.raises(ConnectFailed) as failure:
         probe.connect()
     assert failure.value.kind == "auth"

@@ -1,4 +1,4 @@
-"""The seat: which slot the connection took, and what is said when there is none."""
+"""Which connection slot the connection took, and the message when none is free."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from tests.background import idle_sessions
 from tests.clusters import FreshCluster
-from tests.postgres.probes import probing, reading
+from tests.postgres.probes import connected_probe, reading
 from tests.sql import query
 
 FEW = {"max_connections": 12, "superuser_reserved_connections": 3, "max_wal_senders": 0}
@@ -17,7 +17,7 @@ ROLES = "create role app login; create role reserve login"
 
 
 def test_with_free_slots_the_connection_slot_is_regular(cluster: Cluster) -> None:
-    with probing(cluster) as probe:
+    with connected_probe(cluster) as probe:
         assert reading(probe, "pg.server").seat == "regular"
 
 
@@ -29,7 +29,7 @@ def test_an_ordinary_role_is_refused_by_the_server_limit(major: int, reused_clus
         with pytest.raises(ConnectFailed) as failure:
             PostgresProbe(cluster.dsn(user="app")).connect()
         assert (failure.value.kind, failure.value.sqlstate, failure.value.limit) == ("no_slots", "53300", "server")
-        with probing(cluster) as probe:
+        with connected_probe(cluster) as probe:
             assert reading(probe, "pg.server").seat == "superuser"
 
 
@@ -40,11 +40,11 @@ def test_a_member_of_the_reserve_role_uses_its_slots_and_a_superuser_those_beyon
     cluster = reused_cluster({**FEW, "reserved_connections": 2}, major=major)
     query(cluster, ROLES)
     query(cluster, "grant pg_use_reserved_connections to reserve")
-    with idle_sessions(cluster, 7, user="app"), probing(cluster, user="reserve") as member:
+    with idle_sessions(cluster, 7, user="app"), connected_probe(cluster, user="reserve") as member:
         reserved = reading(member, "pg.server")
         assert (reserved.seat, reserved.reserved_member) == ("reserved_role", True)
         assert "reserve" in {role.name for role in reserved.roles if role.reserved}
-        with probing(cluster, user="reserve"), probing(cluster) as superuser:
+        with connected_probe(cluster, user="reserve"), connected_probe(cluster) as superuser:
             assert reading(superuser, "pg.server").seat == "superuser"
         with pytest.raises(ConnectFailed) as failure:
             PostgresProbe(cluster.dsn(user="app")).connect()
@@ -70,7 +70,7 @@ def _limit_of(conninfo: str) -> str | None:
 def test_a_connection_slot_taken_early_is_kept_when_the_server_is_full(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster(FEW)
     query(cluster, ROLES)
-    with probing(cluster, user="app") as probe, idle_sessions(cluster, 8, user="app"):
+    with connected_probe(cluster, user="app") as probe, idle_sessions(cluster, 8, user="app"):
         with pytest.raises(ConnectFailed):
             PostgresProbe(cluster.dsn(user="app")).connect()
         assert len([row for row in reading(probe, "pg.activity").rows if row.user == "app"]) == 9

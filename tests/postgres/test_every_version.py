@@ -8,12 +8,12 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.sample import PARTS
 from tests.background import idle_in_transaction, session, wait_until
-from tests.postgres.probes import EVERYTHING, probing, read, reading
+from tests.postgres.probes import EVERYTHING, connected_probe, read, reading
 from tests.sql import LIMIT_S, query
 
 
 def test_every_postgres_part_is_read(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         parts = read(probe, waiters=True)
     lacking = {"pg.io"} if server.major < 16 else set()
     assert {name: part.note for name, part in parts.items() if part.status != "ok"}.keys() == lacking
@@ -25,14 +25,14 @@ def test_every_postgres_part_is_read(server: Cluster) -> None:
 
 @pytest.mark.pg(14, 15)
 def test_a_view_of_a_newer_version_is_unsupported_with_the_required_version(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         part = read(probe, "pg.io")["pg.io"]
     assert (part.status, part.reading) == ("unsupported", None)
     assert part.note == f"needs PostgreSQL 16, this server is {server.major}"
 
 
 def test_a_quiet_tick_sends_three_statements(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         read(probe)
         before = probe.queries
         read(probe, "pg.activity", "pg.locks", "pg.progress")
@@ -40,7 +40,7 @@ def test_a_quiet_tick_sends_three_statements(server: Cluster) -> None:
 
 
 def test_the_server_reports_its_identity(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         is_now = reading(probe, "pg.server")
     assert isinstance(is_now, postgres.Server)
     assert is_now.version_num // 10000 == server.major
@@ -56,7 +56,7 @@ def test_sessions_match_pg_stat_activity(server: Cluster) -> None:
     with (
         session(server, name="here"),
         idle_in_transaction(server, "select txid_current() /* open */", name="opened") as pid,
-        probing(server) as probe,
+        connected_probe(server) as probe,
     ):
         rows: dict[int, postgres.Activity] = {}
 
@@ -77,7 +77,7 @@ def test_sessions_match_pg_stat_activity(server: Cluster) -> None:
 
 
 def test_an_unchanged_session_keeps_its_record_and_a_changed_one_gets_a_new_one(server: Cluster) -> None:
-    with session(server, name="mover") as mover, probing(server) as probe:
+    with session(server, name="mover") as mover, connected_probe(server) as probe:
         pid = mover.info.backend_pid
         mover.execute("select 'first'")
         wait_until(lambda: _query_of(probe, pid) == "select 'first'")
@@ -91,7 +91,7 @@ def _query_of(probe: object, pid: int) -> str | None:
 
 
 def test_the_xid_counter_advances_by_the_used_ids(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         before = reading(probe, "pg.xids")
         for _ in range(3):
             query(server, "select txid_current()")
@@ -104,7 +104,7 @@ def test_the_xid_counter_advances_by_the_used_ids(server: Cluster) -> None:
 
 def test_the_holder_of_the_horizon_is_named(server: Cluster) -> None:
     begin = "begin isolation level repeatable read; select txid_current()"
-    with idle_in_transaction(server, begin, name="holds-it") as pid, probing(server) as probe:
+    with idle_in_transaction(server, begin, name="holds-it") as pid, connected_probe(server) as probe:
         holders = reading(probe, "pg.horizon").rows
     held = next(row for row in holders if row.pid == pid)
     assert (held.kind, held.who, held.state) == ("backend", "holds-it", "idle in transaction")
@@ -114,7 +114,7 @@ def test_the_holder_of_the_horizon_is_named(server: Cluster) -> None:
 
 
 def test_sizes_match_those_of_the_server(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         parts = read(probe, *EVERYTHING)
         for _ in range(20):
             if "pg.sizes" in parts:
@@ -125,7 +125,7 @@ def test_sizes_match_those_of_the_server(server: Cluster) -> None:
 
 
 def test_wal_and_checkpoints_have_their_numbers(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         wal = reading(probe, "pg.wal")
         before = wal.checkpoints_requested
         query(server, "checkpoint")
@@ -137,7 +137,7 @@ def test_wal_and_checkpoints_have_their_numbers(server: Cluster) -> None:
 
 
 def test_checksum_failures_are_counted_for_each_database_and_the_shared_objects(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         rows = reading(probe, "pg.databases").rows
     assert {row.name for row in rows} >= {None, "postgres"}
     assert all(row.checksum_failures == 0 for row in rows)

@@ -1,4 +1,4 @@
-"""Names and query texts as nobody should write them: shown, never a crash, in the encoding of their own database."""
+"""Hostile names and query texts: shown in the encoding of their own database, never a crash."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import session
-from tests.postgres.probes import probing, read, reading
+from tests.postgres.probes import connected_probe, read, reading
 from tests.sql import query
 
-NASTY = 'a[b]c[/d] "q" \\ \x1b[31mred\x07 \u202eltr 漢字 \N{PILE OF POO}'
+HOSTILE = 'a[b]c[/d] "q" \\ \x1b[31mred\x07 \u202eltr 漢字 \N{PILE OF POO}'
 
 
 def _query_in(cluster: Cluster, dbname: str, sql: bytes) -> str:
     """The text our probe, connected to postgres, sees of a session in `dbname` that ran `sql` byte for byte."""
-    with session(cluster, dbname=dbname, name="speaker") as speaker, probing(cluster) as probe:
+    with session(cluster, dbname=dbname, name="speaker") as speaker, connected_probe(cluster) as probe:
         # As its database is encoded, so that not the least is converted on the way.
         encoding = query(cluster, f"select pg_encoding_to_char(encoding) from pg_database where datname = '{dbname}'")
         speaker.execute(f"set client_encoding = '{encoding}'".encode())
@@ -60,7 +60,7 @@ def test_a_query_is_read_in_the_encoding_of_its_own_database(
 def test_a_probe_reads_everything_from_a_database_of_any_encoding(cluster: Cluster, encoding: str) -> None:
     with database(cluster, encoding) as name, session(cluster) as other:
         other.execute("select '漢字'")
-        with probing(cluster, dbname=name) as probe:
+        with connected_probe(cluster, dbname=name) as probe:
             parts = read(probe)
             texts = {row.query for row in parts["pg.activity"].decode().rows}
     assert {part.status for part in parts.values()} == {"ok"} | ({"unsupported"} if cluster.major < 16 else set())
@@ -68,16 +68,19 @@ def test_a_probe_reads_everything_from_a_database_of_any_encoding(cluster: Clust
 
 
 def test_brackets_escapes_and_wide_characters_pass_unchanged(cluster: Cluster) -> None:
-    text = f"select $q${NASTY}$q$"
+    text = f"select $q${HOSTILE}$q$"
     assert _query_in(cluster, "postgres", text.encode()) == text
 
 
 def test_names_with_any_characters_pass_unchanged(cluster: Cluster) -> None:
-    quoted = '"' + NASTY.replace('"', '""') + '"'
+    quoted = '"' + HOSTILE.replace('"', '""') + '"'
     query(cluster, f"create role {quoted} login")
     query(cluster, f"create database {quoted} owner {quoted}")
     try:
-        with session(cluster, user=NASTY, dbname=NASTY) as other, probing(cluster, dbname=NASTY, user=NASTY) as probe:
+        with (
+            session(cluster, user=HOSTILE, dbname=HOSTILE) as other,
+            connected_probe(cluster, dbname=HOSTILE, user=HOSTILE) as probe,
+        ):
             pid = other.info.backend_pid
             parts = read(probe)
         row = next(row for row in parts["pg.activity"].decode().rows if row.pid == pid)
@@ -85,9 +88,9 @@ def test_names_with_any_characters_pass_unchanged(cluster: Cluster) -> None:
     finally:
         query(cluster, f"drop database {quoted} with (force)")
         query(cluster, f"drop role {quoted}")
-    assert (row.user, row.database) == (NASTY, NASTY)
-    assert (server.current_user, server.database) == (NASTY, NASTY)
-    assert NASTY in {database.name for database in parts["pg.databases"].decode().rows}
+    assert (row.user, row.database) == (HOSTILE, HOSTILE)
+    assert (server.current_user, server.database) == (HOSTILE, HOSTILE)
+    assert HOSTILE in {database.name for database in parts["pg.databases"].decode().rows}
 
 
 def test_a_password_in_a_query_is_not_shown(cluster: Cluster) -> None:
@@ -100,7 +103,7 @@ def test_a_password_in_a_query_is_not_shown(cluster: Cluster) -> None:
 
 
 def test_a_hostile_application_name_is_sanitized(cluster: Cluster) -> None:
-    with psycopg.connect(cluster.dsn(), application_name=NASTY) as other, probing(cluster) as probe:
+    with psycopg.connect(cluster.dsn(), application_name=HOSTILE) as other, connected_probe(cluster) as probe:
         pid = other.info.backend_pid
         row = next(row for row in reading(probe, "pg.activity").rows if row.pid == pid)
     # The server itself lets only ASCII through there.

@@ -1,4 +1,4 @@
-"""The database of a job is asked for what is in it, past all locks, and not where that would cost somebody a slot."""
+"""The catalog of a job's database is read past all locks, and not where that would take a needed slot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dba_console.jobs.following.session_matching import SessionProcesses
 from tests.background import idle_sessions, session, wait_until
 from tests.clocks import HeldClock
 from tests.clusters import FreshCluster
-from tests.postgres.pgbouncer import bouncer
+from tests.postgres.pgbouncer import running_pgbouncer
 from tests.sql import query
 
 DATABASE = "shop of jobs"
@@ -126,14 +126,16 @@ def test_a_password_in_the_connection_string_is_not_repeated(cluster: Cluster) -
 
 
 def test_through_a_pooler_nothing_is_queried_and_a_session_is_attributed_to_it(cluster: Cluster) -> None:
-    with bouncer(cluster, "session", admin=False) as conninfo:
+    with running_pgbouncer(cluster, "session", admin=False) as conninfo:
         seen = CatalogReader(conninfo, "postgres", with_objects=True).query()
         assert seen.unknown is not None and "which shares sessions" in seen.unknown
         with psycopg.connect(conninfo) as through, session(cluster) as straight:
             row = through.execute("select pg_backend_pid()").fetchone()
             assert row is not None
-            lent, own = int(str(row[0])), straight.info.backend_pid
+            pooled, own = int(str(row[0])), straight.info.backend_pid
             peers = SessionProcesses()
-            assert peers.read([lent, own], [os.getpid()]) == {own: os.getpid()}
-            assert Path(f"/proc/{peers.other_processes[lent]}/comm").read_text() == "pgbouncer\n"
-            assert peers.notes == {lent: f"session {lent} comes from pgbouncer (process {peers.other_processes[lent]})"}
+            assert peers.read([pooled, own], [os.getpid()]) == {own: os.getpid()}
+            assert Path(f"/proc/{peers.other_processes[pooled]}/comm").read_text() == "pgbouncer\n"
+            assert peers.notes == {
+                pooled: f"session {pooled} comes from pgbouncer (process {peers.other_processes[pooled]})"
+            }

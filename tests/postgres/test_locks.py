@@ -1,4 +1,4 @@
-"""Who waits and for whom, on real locks."""
+"""Waiters and blockers, on real locks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from tests.background import idle_in_transaction, waiting_for_lock
 from tests.clusters import FreshCluster
-from tests.postgres.probes import probing, read, reading
+from tests.postgres.probes import connected_probe, read, reading
 from tests.sql import query
 
 
@@ -21,7 +21,7 @@ def orders(server: Cluster) -> Iterator[Cluster]:
 
 
 def test_without_waiters_the_reading_is_empty_and_sent_no_query(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         read(probe, "pg.activity", "pg.locks")
         before = probe.queries
         part = read(probe, "pg.activity", "pg.locks")["pg.locks"]
@@ -35,7 +35,7 @@ def test_a_waiter_of_this_tick_is_read_in_this_tick(orders: Cluster) -> None:
     with (
         idle_in_transaction(orders, "lock table orders in share mode", name="pg_dump") as holder,
         waiting_for_lock(orders, "alter table orders add column m int") as waiter,
-        probing(orders) as probe,
+        connected_probe(orders) as probe,
     ):
         locks = read(probe, "pg.activity", "pg.locks", waiters=False)["pg.locks"].decode()
     [wait] = locks.waiters
@@ -50,7 +50,7 @@ def test_a_wait_for_a_row_names_its_table(orders: Cluster) -> None:
     with (
         idle_in_transaction(orders, update) as holder,
         waiting_for_lock(orders, update) as waiter,
-        probing(orders) as probe,
+        connected_probe(orders) as probe,
     ):
         [wait] = reading(probe, "pg.locks", waiters=True).waiters
     assert (wait.pid, wait.blocked_by, wait.locktype) == (waiter, [holder], "transactionid")
@@ -63,7 +63,7 @@ def test_a_relation_of_another_database_is_shown_as_its_oid(orders: Cluster) -> 
     with (
         idle_in_transaction(orders, "lock table orders"),
         waiting_for_lock(orders, "select * from orders"),
-        probing(orders, dbname="elsewhere") as probe,
+        connected_probe(orders, dbname="elsewhere") as probe,
     ):
         [wait] = reading(probe, "pg.locks", waiters=True).waiters
     query(orders, "drop database elsewhere")
@@ -74,7 +74,7 @@ def test_a_prepared_transaction_is_a_blocker_with_pid_0(reused_cluster: FreshClu
     cluster = reused_cluster({"max_prepared_transactions": 2})
     query(cluster, "create table t (n int)")
     query(cluster, "begin; lock table t; prepare transaction 'left behind'")
-    with waiting_for_lock(cluster, "select * from t"), probing(cluster) as probe:
+    with waiting_for_lock(cluster, "select * from t"), connected_probe(cluster) as probe:
         parts = read(probe, "pg.locks", "pg.horizon", waiters=True)
         locks, horizon = parts["pg.locks"].decode(), parts["pg.horizon"].decode()
     query(cluster, "rollback prepared 'left behind'")
@@ -85,7 +85,7 @@ def test_a_prepared_transaction_is_a_blocker_with_pid_0(reused_cluster: FreshClu
 
 def test_a_locked_catalog_costs_names_and_not_the_panel(orders: Cluster) -> None:
     oid = query(orders, "select 'orders'::regclass::oid")
-    with probing(orders) as probe:
+    with connected_probe(orders) as probe:
         read(probe, "pg.activity", "pg.locks", "pg.progress", waiters=True)
         with (
             idle_in_transaction(orders, "lock table orders"),

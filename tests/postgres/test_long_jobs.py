@@ -13,7 +13,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.jobs.following.job_detection import EndedJob, JobDetector
 from dba_console.watch.samples.postgres import Sessions
 from tests.background import session, wait_until
-from tests.postgres.probes import probing, reading
+from tests.postgres.probes import connected_probe, reading
 from tests.sql import LIMIT_S, query
 
 TABLES = 4
@@ -37,16 +37,16 @@ def source(cluster: Cluster) -> Iterator[str]:
         query(cluster, f"drop database {name} with (force)")
 
 
-def watched(
-    cluster: Cluster, *command: str, once_seen: Callable[[], object] = lambda: None
+def observe_program(
+    cluster: Cluster, *command: str, until_observed: Callable[[], object] = lambda: None
 ) -> tuple[list[EndedJob], list[set[int]], tuple[float, float]]:
     """What the watch tells of a program: the ends, its backends in each reading; and how long it took, at least and
     at most, in seconds.
 
-    `once_seen` is called after the first reading with a backend of it.
+    `until_observed` is called after the first reading with a backend of it.
     """
     watch, ended, backends, seen_us = JobDetector(), list[EndedJob](), list[set[int]](), list[tuple[int, int]]()
-    with probing(cluster) as probe:
+    with connected_probe(cluster) as probe:
 
         def look() -> None:
             asked_us = SYSTEM.mono_us()
@@ -57,7 +57,7 @@ def watched(
                 seen_us.append((asked_us, at_us))
                 backends.append(pids)
                 if len(backends) == 1:
-                    once_seen()
+                    until_observed()
             ended.extend(watch.compare(sessions, at_us)[0])
 
         look()
@@ -85,7 +85,7 @@ def watched(
 def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, source: str, tmp_path: Path) -> None:
     program = cluster.binaries.program
     archive = tmp_path / "archive"
-    ended, backends, took_s = watched(
+    ended, backends, took_s = observe_program(
         cluster, str(program("pg_dump")), "-Fd", "-j2", "-Z0", "-f", str(archive), "-d", cluster.dsn(dbname=source)
     )
     (dump,) = ended
@@ -98,7 +98,7 @@ def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, sour
         # Its first session, which makes the tables before others fill them, is held up until it was seen.
         holder.execute("begin")
         holder.execute("lock table pg_class in share mode")
-        ended, backends, took_s = watched(cluster, *command, once_seen=lambda: holder.execute("commit"))
+        ended, backends, took_s = observe_program(cluster, *command, until_observed=lambda: holder.execute("commit"))
     (restore,) = ended
     assert restore.key == ("pg_restore", "jobs_copy", "postgres")
     assert backends[0].isdisjoint(backends[-1]), "its first session is not its last"
@@ -107,7 +107,9 @@ def test_a_parallel_dump_and_its_restore_are_one_job_each(cluster: Cluster, sour
 
 def test_a_base_backup_is_one_job_without_a_database(cluster: Cluster, tmp_path: Path) -> None:
     program = str(cluster.binaries.program("pg_basebackup"))
-    ended, _, took_s = watched(cluster, program, "-D", str(tmp_path / "backup"), "-d", cluster.dsn(), "-c", "fast")
+    ended, _, took_s = observe_program(
+        cluster, program, "-D", str(tmp_path / "backup"), "-d", cluster.dsn(), "-c", "fast"
+    )
     (backup,) = ended
     assert backup.key == ("pg_basebackup", None, "postgres")
     assert backup.seconds is not None and took_s[0] <= backup.seconds <= took_s[1]

@@ -10,10 +10,10 @@ from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connection import connect
 from dba_console.watch.probes.postgres.pipeline import Command, Segment, SegmentAnswer
 from tests.clusters import FreshCluster
-from tests.postgres.probes import probing, reading
+from tests.postgres.probes import connected_probe, reading
 from tests.sql import query, wait_for
 
-POLITE = {
+MONITOR_SETTINGS = {
     "application_name": "dba-console",
     "client_encoding": "SQL_ASCII",
     "statement_timeout": "2s",
@@ -26,7 +26,7 @@ POLITE = {
 }
 
 
-def asked(conninfo: str, sql: str) -> SegmentAnswer:
+def answer_to(conninfo: str, sql: str) -> SegmentAnswer:
     """The answer to one query over a connection made as the probe makes it."""
     connection = connect(conninfo, MonitorOptions(), SYSTEM)
     try:
@@ -41,15 +41,15 @@ def asked(conninfo: str, sql: str) -> SegmentAnswer:
 def test_the_session_setup_is_the_same_for_every_role(server: Cluster, user: str) -> None:
     query(server, "drop role if exists modest; create role modest login")
     before = server.log_text()
-    settings = "select " + ", ".join(f"current_setting('{name}')" for name in POLITE)
-    answer = asked(server.dsn(user=user), settings)
+    settings = "select " + ", ".join(f"current_setting('{name}')" for name in MONITOR_SETTINGS)
+    answer = answer_to(server.dsn(user=user), settings)
     query(server, "drop role modest")
-    assert dict(zip(POLITE, (value.decode() for value in answer.rows[0][0]), strict=True)) == POLITE
+    assert dict(zip(MONITOR_SETTINGS, (value.decode() for value in answer.rows[0][0]), strict=True)) == MONITOR_SETTINGS
     assert server.log_text().count("ERROR") == before.count("ERROR")
 
 
 def test_the_session_cannot_change_anything(cluster: Cluster) -> None:
-    error = asked(cluster.dsn(), "create table public.ours (n int)").error
+    error = answer_to(cluster.dsn(), "create table public.ours (n int)").error
     assert error is not None
     assert error.sqlstate == "25006"
 
@@ -58,13 +58,13 @@ def test_its_queries_are_not_tracked_if_that_may_be_set(reused_cluster: FreshClu
     cluster = reused_cluster({"shared_preload_libraries": "pg_stat_statements"})
     query(cluster, "create role modest login")
     setting = "select current_setting('pg_stat_statements.track')"
-    assert asked(cluster.dsn(), setting).rows == [[(b"none",)]]
-    assert asked(cluster.dsn(user="modest"), setting).rows == [[(b"top",)]]
+    assert answer_to(cluster.dsn(), setting).rows == [[(b"none",)]]
+    assert answer_to(cluster.dsn(user="modest"), setting).rows == [[(b"top",)]]
 
 
 def test_options_in_the_connection_string_apply_except_the_application_name(cluster: Cluster) -> None:
     conninfo = cluster.dsn(application_name="theirs", options="-c work_mem=1MB")
-    answer = asked(conninfo, "select current_setting('work_mem'), current_setting('application_name')")
+    answer = answer_to(conninfo, "select current_setting('work_mem'), current_setting('application_name')")
     assert answer.rows == [[(b"1MB", b"dba-console")]]
 
 
@@ -83,7 +83,7 @@ def test_a_failing_query_hides_no_other(cluster: Cluster) -> None:
 
 def test_the_console_uses_one_session_and_recognises_it(cluster: Cluster) -> None:
     wait_for(cluster, "select not exists (select from pg_stat_activity where application_name = 'dba-console')")
-    with probing(cluster) as probe:
+    with connected_probe(cluster) as probe:
         rows = [row for row in reading(probe, "pg.activity").rows if row.application == "dba-console"]
         assert [row.pid for row in rows] == [probe.backend_pid]
 
@@ -94,6 +94,6 @@ def test_a_slot_is_freed_soon_after_a_network_loss(reused_cluster: FreshCluster)
     dsn = f"host=127.0.0.1 port={cluster.port} user=modest password=known dbname=postgres sslmode=disable"
     before = cluster.log_text().count("WARNING")
     names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
-    answer = asked(dsn, "select " + ", ".join(f"current_setting('{name}')" for name in names))
+    answer = answer_to(dsn, "select " + ", ".join(f"current_setting('{name}')" for name in names))
     assert answer.rows == [[(b"10", b"5", b"3")]]
     assert cluster.log_text().count("WARNING") == before

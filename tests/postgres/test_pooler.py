@@ -11,13 +11,13 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from tests.background import idle_in_transaction
-from tests.postgres.pgbouncer import bouncer
-from tests.postgres.probes import connected, probing, read, reading
+from tests.postgres.pgbouncer import running_pgbouncer
+from tests.postgres.probes import connected, connected_probe, read, reading
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session", "statement"])
 def test_everything_is_read_through_a_named_pooler(cluster: Cluster, mode: str) -> None:
-    with bouncer(cluster, mode, admin=True) as conninfo, connected(conninfo) as probe:
+    with running_pgbouncer(cluster, mode, admin=True) as conninfo, connected(conninfo) as probe:
         first = read(probe)
         again = read(probe)
         assert probe.backend_pid is None
@@ -32,17 +32,17 @@ def test_everything_is_read_through_a_named_pooler(cluster: Cluster, mode: str) 
 
 
 def test_a_pooler_that_reports_nothing_is_named_without_version(cluster: Cluster) -> None:
-    with bouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
+    with running_pgbouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
         assert reading(probe, "pg.server").through == "PgBouncer"
 
 
 def test_no_pooler_is_reported_if_there_is_none(cluster: Cluster) -> None:
-    with probing(cluster) as probe:
+    with connected_probe(cluster) as probe:
         assert reading(probe, "pg.server").through is None
 
 
 def test_session_settings_do_not_stay_on_a_pooled_connection(cluster: Cluster) -> None:
-    with bouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
+    with running_pgbouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
         read(probe)
         seen = set()
         with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as client:
@@ -58,7 +58,7 @@ def test_session_settings_do_not_stay_on_a_pooled_connection(cluster: Cluster) -
 
 
 def test_a_full_pooler_reports_that_its_own_slots_are_used_up(cluster: Cluster) -> None:
-    with bouncer(cluster, "session", admin=False, max_clients=2) as conninfo, ExitStack() as clients:
+    with running_pgbouncer(cluster, "session", admin=False, max_clients=2) as conninfo, ExitStack() as clients:
         with pytest.raises(psycopg.OperationalError, match="no more connections"):
             for _ in range(3):
                 clients.enter_context(psycopg.connect(conninfo))
@@ -68,7 +68,7 @@ def test_a_full_pooler_reports_that_its_own_slots_are_used_up(cluster: Cluster) 
 
 
 def test_a_pooler_writes_no_warning_into_the_log(cluster: Cluster) -> None:
-    with bouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
+    with running_pgbouncer(cluster, "transaction", admin=False) as conninfo, connected(conninfo) as probe:
         before = cluster.log_text().count("WARNING")
         read(probe)
         assert cluster.log_text().count("WARNING") == before
@@ -76,7 +76,7 @@ def test_a_pooler_writes_no_warning_into_the_log(cluster: Cluster) -> None:
 
 def test_lock_waits_are_ended_through_a_pooler_too(cluster: Cluster) -> None:
     with (
-        bouncer(cluster, "transaction", admin=False) as conninfo,
+        running_pgbouncer(cluster, "transaction", admin=False) as conninfo,
         connected(conninfo) as probe,
         idle_in_transaction(cluster, "lock table pg_tablespace in access exclusive mode"),
     ):

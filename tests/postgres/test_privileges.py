@@ -9,7 +9,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from tests.background import idle_in_transaction, session, waiting_for_lock
-from tests.postgres.probes import EVERYTHING, probing, read, reading
+from tests.postgres.probes import EVERYTHING, connected_probe, read, reading
 from tests.sql import query
 
 ROLE = 'plain "one"'
@@ -28,7 +28,7 @@ def plain(server: Cluster) -> Iterator[Cluster]:
 
 
 def test_hidden_values_are_reported_with_the_required_grant(plain: Cluster) -> None:
-    with session(plain, name="other"), probing(plain, user=ROLE) as probe:
+    with session(plain, name="other"), connected_probe(plain, user=ROLE) as probe:
         parts = read(probe)
         sessions = parts["pg.activity"].decode()
     assert parts["pg.activity"].status == "ok"
@@ -46,14 +46,14 @@ def test_hidden_values_are_reported_with_the_required_grant(plain: Cluster) -> N
 
 
 def test_server_values_it_cannot_read_are_unknown(plain: Cluster) -> None:
-    with probing(plain, user=ROLE) as probe:
+    with connected_probe(plain, user=ROLE) as probe:
         server = reading(probe, "pg.server")
     assert server.data_directory is None
     assert (server.superuser, server.pg_monitor, server.current_user) == (False, False, ROLE)
 
 
 def test_a_database_it_may_not_connect_to_has_no_size(plain: Cluster) -> None:
-    with probing(plain, user=ROLE) as probe:
+    with connected_probe(plain, user=ROLE) as probe:
         part = read(probe, "pg.sizes")["pg.sizes"]
     sizes = {row.name: row.bytes for row in part.decode().rows}
     assert sizes["closed"] is None
@@ -62,7 +62,7 @@ def test_a_database_it_may_not_connect_to_has_no_size(plain: Cluster) -> None:
 
 
 def test_a_permission_error_is_one_log_line_and_not_one_per_tick(plain: Cluster) -> None:
-    with probing(plain, user=ROLE) as probe:
+    with connected_probe(plain, user=ROLE) as probe:
         read(probe)
         before = plain.log_text().count("permission denied")
         for _ in range(5):
@@ -74,14 +74,14 @@ def test_a_permission_error_is_one_log_line_and_not_one_per_tick(plain: Cluster)
 
 
 def test_a_new_grant_is_noticed_after_the_retry_interval(plain: Cluster) -> None:
-    with probing(plain, user=ROLE, options=MonitorOptions(retry_refused_s=0.0)) as probe:
+    with connected_probe(plain, user=ROLE, options=MonitorOptions(retry_refused_s=0.0)) as probe:
         assert reading(probe, "pg.archiver").ready_count is None
         query(plain, 'grant pg_monitor to "plain ""one"""')
         assert reading(probe, "pg.archiver").ready_count == 0
 
 
 def test_normal_operation_leaves_nothing_in_the_log(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         before = server.log_text()
         for _ in range(3):
             read(probe)
@@ -94,7 +94,7 @@ def test_waits_are_read_without_pg_monitor(plain: Cluster) -> None:
     with (
         idle_in_transaction(plain, "lock table held", name="holder") as holder,
         waiting_for_lock(plain, "select * from held") as waiter,
-        probing(plain, user=ROLE) as probe,
+        connected_probe(plain, user=ROLE) as probe,
     ):
         waits = [(lock.pid, lock.blocked_by) for lock in reading(probe, "pg.locks").waiters]
     query(plain, "drop table held")

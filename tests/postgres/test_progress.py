@@ -13,7 +13,7 @@ from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from dba_console.watch.samples.postgres import Operation
 from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
-from tests.postgres.probes import probing, reading
+from tests.postgres.probes import connected_probe, reading
 from tests.sql import query
 
 HELD = """
@@ -26,7 +26,7 @@ create table rewritten as select generate_series(1, 9) i;
 create index on rewritten (i);
 create index on rewritten (held(i));
 """
-"""A table whose second index is not built as long as somebody has the lock."""
+"""A table whose second index is not built while the lock is held."""
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def has_done(row: Operation) -> Operation | None:
 
 
 def test_without_operations_the_reading_is_empty(server: Cluster) -> None:
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         assert reading(probe, "pg.progress").rows == []
 
 
 def test_a_copy_from_a_pipe_reports_its_bytes_without_a_total(orders: Cluster) -> None:
     with (
         session(orders) as loader,
-        probing(orders) as probe,
+        connected_probe(orders) as probe,
         loader.cursor().copy("copy orders from stdin") as copy,
     ):
         for number in range(50_000):
@@ -74,7 +74,7 @@ def test_a_table_copied_out_has_the_progress_of_its_estimated_rows(server: Clust
     try:
         with (
             session(server) as reader,
-            probing(server) as probe,
+            connected_probe(server) as probe,
             reader.cursor().copy("copy wide to stdout") as copy,
         ):
             copy.read()
@@ -93,7 +93,7 @@ def test_a_rewrite_counts_its_built_indexes_and_their_total(server: Cluster) -> 
     try:
         with session(server) as keeper:
             keeper.execute("select pg_advisory_lock(4712)")
-            with waiting_for_lock(server, "vacuum full rewritten") as pid, probing(server) as probe:
+            with waiting_for_lock(server, "vacuum full rewritten") as pid, connected_probe(server) as probe:
                 row = operation(probe, pid)
                 keeper.execute("select pg_advisory_unlock(4712)")
     finally:
@@ -107,7 +107,7 @@ def test_an_index_that_waits_for_a_transaction_counts_lockers(orders: Cluster) -
     with (
         idle_in_transaction(orders, "update orders set n = n where n = 1"),
         waiting_for_lock(orders, "create index concurrently on orders (n)") as pid,
-        probing(orders) as probe,
+        connected_probe(orders) as probe,
     ):
         row = operation(probe, pid)
     assert (row.kind, row.phase, row.unit) == ("create_index", "waiting for writers before build", "lockers")
@@ -147,7 +147,7 @@ def test_an_unknown_progress_view_is_found_in_the_catalog(reused_cluster: FreshC
         " select 42 as pid, 0::oid as datid, 'melting' as phase, 7 as floes_done, true as warm",
     )
     try:
-        with probing(cluster) as probe:
+        with connected_probe(cluster) as probe:
             row = operation(probe, 42)
     finally:
         query(cluster, "drop view pg_catalog.pg_stat_progress_thaw")

@@ -10,26 +10,26 @@ from dba_console.watch.probes.postgres.pipeline import ServerError
 from dba_console.watch.probes.postgres.statements import EVERY_SECOND, QueryBackoff
 from dba_console.watch.probes.postgres.tick_reader import SizeRound
 from tests.background import idle_in_transaction
-from tests.postgres.probes import probing, read
+from tests.postgres.probes import connected_probe, read
 
 S = 1_000_000
 OPTIONS = MonitorOptions()
 DENIED = ServerError("42501", "permission denied for function f")
 
 
-def guard() -> QueryBackoff:
+def backoff() -> QueryBackoff:
     return QueryBackoff(OPTIONS, "GRANT it")
 
 
 def test_a_statement_never_sent_may_be_sent() -> None:
-    assert guard().refusal(0) is None
+    assert backoff().refusal(0) is None
 
 
 @pytest.mark.parametrize(
     ("sqlstate", "status"), [("42501", "denied"), ("42883", "unsupported"), ("42P01", "unsupported")]
 )
 def test_a_denied_statement_is_retried_after_five_minutes_and_not_before(sqlstate: str, status: str) -> None:
-    one = guard()
+    one = backoff()
     refusal = one.failed(ServerError(sqlstate, "no"), 0)
     assert refusal.status == status
     assert one.refusal(299 * S) == refusal
@@ -37,11 +37,11 @@ def test_a_denied_statement_is_retried_after_five_minutes_and_not_before(sqlstat
 
 
 def test_a_denial_names_the_required_grant() -> None:
-    assert guard().failed(DENIED, 0).note == "permission denied for function f; GRANT it"
+    assert backoff().failed(DENIED, 0).note == "permission denied for function f; GRANT it"
 
 
 def test_timeouts_are_retried_at_growing_intervals_up_to_five_minutes() -> None:
-    one, pauses, now = guard(), [], 0
+    one, pauses, now = backoff(), [], 0
     for _ in range(8):
         assert one.failed(ServerError("57014", "canceled"), now).status == "timeout"
         pause = next(second for second in range(1, 400) if one.refusal(now + second * S) is None)
@@ -61,7 +61,7 @@ def test_a_statement_sent_each_second_never_pauses_for_long() -> None:
 
 
 def test_an_answer_resets_earlier_failures() -> None:
-    one = guard()
+    one = backoff()
     for now in (0, 10 * S):
         one.failed(ServerError("57014", "canceled"), now)
     one.succeeded(1000, 100 * S)
@@ -71,7 +71,7 @@ def test_an_answer_resets_earlier_failures() -> None:
 
 
 def test_an_expensive_query_pauses_ten_times_its_duration() -> None:
-    one = guard()
+    one = backoff()
     one.succeeded(2 * S, 0)
     refusal = one.refusal(19 * S)
     assert refusal is not None
@@ -80,13 +80,13 @@ def test_an_expensive_query_pauses_ten_times_its_duration() -> None:
 
 
 def test_a_cheap_query_does_not_pause() -> None:
-    one = guard()
+    one = backoff()
     one.succeeded(S // 2, 0)
     assert one.refusal(1) is None
 
 
 def test_an_error_shows_no_password() -> None:
-    assert "hunter2" not in guard().failed(ServerError("XX000", "bad password=hunter2"), 0).note
+    assert "hunter2" not in backoff().failed(ServerError("XX000", "bad password=hunter2"), 0).note
 
 
 def sizes_of(count: int, *, denied: int = 0) -> SizeRound:
@@ -137,7 +137,10 @@ def test_databases_the_role_may_not_query_are_counted() -> None:
 
 
 def test_a_lock_on_a_catalog_is_not_waited_for(cluster: Cluster) -> None:
-    with probing(cluster) as probe, idle_in_transaction(cluster, "lock table pg_extension in access exclusive mode"):
+    with (
+        connected_probe(cluster) as probe,
+        idle_in_transaction(cluster, "lock table pg_extension in access exclusive mode"),
+    ):
         part = read(probe, "pg.server")["pg.server"]
         asked = probe.queries
         again = read(probe, "pg.server")["pg.server"]
@@ -150,6 +153,6 @@ def test_a_lock_on_a_catalog_is_not_waited_for(cluster: Cluster) -> None:
 def test_a_query_that_takes_too_long_is_cancelled_by_the_server(cluster: Cluster) -> None:
     options = MonitorOptions(statement_timeout_s=0.05, lock_timeout_s=0)
     lock = "lock table pg_extension in access exclusive mode"
-    with probing(cluster, options=options) as probe, idle_in_transaction(cluster, lock):
+    with connected_probe(cluster, options=options) as probe, idle_in_transaction(cluster, lock):
         note = read(probe, "pg.server")["pg.server"].note
     assert "canceling statement due to statement timeout (limit 0.1s); retried less often" in (note or "")

@@ -1,4 +1,4 @@
-"""What a restore will still take goes by its own database, and not by what others write to the same disk."""
+"""The space a restore still needs is computed from its own database, not from other writes to the same disk."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_the_estimate_uses_the_database_growth_or_otherwise_the_disk(database: C
     assert need(taking, DATABASE, 10.0, 90) == need(blind, "not there", 10.0, 90) == (None, ())
     query(database, "create table filled as select repeat('x', 1000) from generate_series(1, 8000)", dbname=DATABASE)
     clock.advance(MAX_PAUSE_US / 1e6)
-    told, said = need(taking, DATABASE, 60.0, 40)
-    assert said == () and told is not None and 8_000_000 * 0.8 <= told <= 12_000_000
-    assert need(taking, DATABASE, 61.0, 30) == (told, ()), "until it is asked again"
+    reported, message = need(taking, DATABASE, 60.0, 40)
+    assert message == () and reported is not None and 8_000_000 * 0.8 <= reported <= 12_000_000
+    assert need(taking, DATABASE, 61.0, 30) == (reported, ()), "until it is asked again"
     assert need(blind, "not there", 60.0, 40) == (40 * GB, (DISK_ESTIMATE_NOTE,))
 
 

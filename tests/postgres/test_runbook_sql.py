@@ -29,7 +29,7 @@ NAMES = frozenset({"relation", "file"})
 PLANS = [row.plan for row in listed() if row.plan is not None]
 
 
-def looks(plan: Plan) -> Iterator[tuple[str, str, str | None]]:
+def read_only_sql(plan: Plan) -> Iterator[tuple[str, str, str | None]]:
     """Everything of it that only reads: the place it stands at, its text, and what says whether it applies at all."""
     for _, block in plan.blocks():
         applies = block.when.text if block.when is not None and block.when.language == "sql" else None
@@ -76,7 +76,7 @@ def test_every_version_answers_what_a_runbook_reads(server: Cluster, plan: Plan)
             pytest.skip(f"{plan.id} is not for version {major}")
         connection.execute("set default_transaction_read_only = on")
         values = values_of(plan)
-        for place, text, applies in looks(plan):
+        for place, text, applies in read_only_sql(plan):
             if applies is None or answer(connection, plan, f"{place} when", applies, values):
                 answer(connection, plan, place, text, values)
 
@@ -100,7 +100,7 @@ def test_a_monitoring_role_may_read_it_on_a_primary_and_on_a_standby(major: int,
                 connection.execute("set search_path = pg_catalog, pg_temp; set default_transaction_read_only = on")
                 for plan in (plan for plan in PLANS if plan.id in MONITORED):
                     values = {**values_of(plan), "role": "Mon's"}
-                    for place, text, applies in looks(plan):
+                    for place, text, applies in read_only_sql(plan):
                         if applies is None or answer(connection, plan, f"{place} when", applies, values):
                             answer(connection, plan, place, text, values)
 

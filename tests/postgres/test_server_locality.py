@@ -17,7 +17,7 @@ from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.server_locality import ServerEvidence, SocketRoute, prove_local
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.postgres.probes import connected, probing, reading
+from tests.postgres.probes import connected, connected_probe, reading
 from tests.postgres.proxy import Proxy
 from tests.sql import query
 
@@ -25,7 +25,7 @@ BOOT_S = 1_795_000_000
 BACKEND, POSTMASTER = 4321, 1234
 UNIX = SocketRoute(None, True)
 LOOPBACK = SocketRoute("127.0.0.1", True)
-AWAY = SocketRoute("10.0.0.5", False)
+REMOTE = SocketRoute("10.0.0.5", False)
 TICKS = os.sysconf("SC_CLK_TCK")
 EVIDENCE = ServerEvidence(BACKEND, (BOOT_S + 500) * 1_000_000, (BOOT_S + 100) * 1_000_000, "/data")
 
@@ -83,25 +83,25 @@ def test_a_process_in_a_container_is_not_on_this_host(host: MakeProc) -> None:
 
 
 def test_another_host_is_another_host_even_with_the_same_pids(host: MakeProc) -> None:
-    found = prove_local(EVIDENCE, AWAY, proc=host())
+    found = prove_local(EVIDENCE, REMOTE, proc=host())
     assert found.local is False
     assert "10.0.0.5" in found.note
 
 
 def test_with_a_pooler_on_another_host_it_stays_undecided(host: MakeProc) -> None:
-    assert prove_local(EVIDENCE, AWAY, through="PgBouncer", proc=host()).local is None
+    assert prove_local(EVIDENCE, REMOTE, through="PgBouncer", proc=host()).local is None
 
 
 def test_the_configuration_decides_if_it_is_explicit(host: MakeProc) -> None:
     proc = host()
     elsewhere = replace(EVIDENCE, backend_pid=77)
     assert prove_local(EVIDENCE, UNIX, configured=False, proc=proc).local is False
-    assert prove_local(elsewhere, AWAY, configured=True, proc=proc).local is True
-    assert prove_local(elsewhere, AWAY, configured=True, proc=proc).postmaster_pid is None
+    assert prove_local(elsewhere, REMOTE, configured=True, proc=proc).local is True
+    assert prove_local(elsewhere, REMOTE, configured=True, proc=proc).postmaster_pid is None
 
 
 def test_a_cluster_on_this_host_is_proven_over_the_unix_socket(cluster: Cluster) -> None:
-    with probing(cluster) as probe:
+    with connected_probe(cluster) as probe:
         assert reading(probe, "pg.server").local is True
         assert probe.locality is not None
         assert probe.locality.postmaster_pid == cluster.pid
@@ -121,7 +121,7 @@ def test_a_tunnel_to_this_host_is_still_this_host(cluster: Cluster) -> None:
 
 
 def test_a_host_configured_as_remote_is_not_shown(cluster: Cluster) -> None:
-    with probing(cluster, options=MonitorOptions(host_panels=False)) as probe:
+    with connected_probe(cluster, options=MonitorOptions(host_panels=False)) as probe:
         assert reading(probe, "pg.server").local is False
 
 
@@ -139,7 +139,7 @@ def test_a_server_in_its_own_pid_namespace_is_not_proven_even_with_a_local_socke
     )
     try:
         wait_until(lambda: _answers(cluster), timeout=30)
-        with probing(cluster) as probe:
+        with connected_probe(cluster) as probe:
             server = reading(probe, "pg.server")
     finally:
         contained.kill()
@@ -155,7 +155,7 @@ def _answers(cluster: Cluster) -> bool:
         return False
 
 
-def hiding(proc: str, *, uid: int, peer_port: int = 40112) -> str:
+def proc_with_hidepid(proc: str, *, uid: int, peer_port: int = 40112) -> str:
     """That /proc, mounted with hidepid, its processes gone, and one connection from `peer_port` to a server."""
     for pid in (BACKEND, POSTMASTER):
         shutil.rmtree(Path(proc) / str(pid))
@@ -172,7 +172,7 @@ OWN_END = SocketRoute("127.0.0.1", True, own_port=40112, peer_port=0x1538)
 
 
 def test_with_hidden_processes_the_server_end_of_the_connection_is_proof(host: MakeProc, tmp_path: Path) -> None:
-    proc = hiding(host(), uid=tmp_path.stat().st_uid)
+    proc = proc_with_hidepid(host(), uid=tmp_path.stat().st_uid)
     ours = replace(EVIDENCE, data_directory=str(tmp_path), client_port=40112)
     assert prove_local(ours, OWN_END, proc=proc).local is True
     between = prove_local(replace(ours, client_port=50000), OWN_END, proc=proc)
@@ -182,6 +182,6 @@ def test_with_hidden_processes_the_server_end_of_the_connection_is_proof(host: M
 
 
 def test_a_socket_not_owned_by_the_owner_of_the_data_is_not_proof(host: MakeProc, tmp_path: Path) -> None:
-    proc = hiding(host(), uid=tmp_path.stat().st_uid + 1)
+    proc = proc_with_hidepid(host(), uid=tmp_path.stat().st_uid + 1)
     ours = replace(EVIDENCE, data_directory=str(tmp_path), client_port=40112)
     assert prove_local(ours, OWN_END, proc=proc).local is None

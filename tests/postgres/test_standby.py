@@ -7,7 +7,7 @@ import pytest
 from dba_console.demo.cluster import make_standby
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.postgres.probes import probing, read, reading
+from tests.postgres.probes import connected_probe, read, reading
 from tests.sql import query
 
 
@@ -18,7 +18,7 @@ def test_each_side_of_a_replication_is_read(major: int | None, fresh_cluster: Fr
     try:
         standby.start()
         wait_until(lambda: query(primary, "select 1 from pg_stat_replication where state = 'streaming'"))
-        with probing(primary) as here, probing(standby) as there:
+        with connected_probe(primary) as here, connected_probe(standby) as there:
             sent = read(here)
             received = read(there)
             query(primary, "create table t as select generate_series(1, 1000) n")

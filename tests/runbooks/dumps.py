@@ -1,4 +1,4 @@
-"""A database with awkward names, and the runbooks `dump` and `restore` walked on it."""
+"""A database with awkward names, and the runbooks `dump` and `restore` run on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.recording.plan import JournalRecord
 from tests.background import Session, session
 from tests.requirements import lacking
-from tests.runbooks.runs import Says, Scene, Walk, besieged
+from tests.runbooks.runs import AnswerSource, Walk, WatchedServer, hostile_server
 
 DATABASE = "the 'shop'"
 """A blank and quotes: whoever pastes it somewhere is found out."""
@@ -23,11 +23,11 @@ PASSWORD = "hush-hush-4711"
 """Of the watched server's connection string; it appears nowhere."""
 TABLES = 4
 ROWS = 5_000
-HELD = 4711
-"""An advisory lock: as long as somebody has it, the rows of `held` are not taken in."""
+CHECK_KEY = 4711
+"""An advisory lock: while it is held, the rows of `held` are not loaded."""
 CLIENTS = ("psql", "pg_dump", "pg_restore", "vacuumdb")
-_MADE = f"""
-create function let_in() returns boolean language sql as 'select pg_advisory_xact_lock_shared({HELD}) is not null';
+_SCHEMA_SQL = f"""
+create function let_in() returns boolean language sql as 'select pg_advisory_xact_lock_shared({CHECK_KEY}) is not null';
 create table held (id int check (let_in()));
 insert into held values (1);
 do $$ begin
@@ -53,26 +53,26 @@ def programs() -> Binaries:
 
 
 @dataclass(frozen=True)
-class Ground:
+class DumpServer:
     """A watched server with the database on it, and a place for dumps."""
 
     cluster: Cluster
-    scene: Scene
-    place: Path
+    watched: WatchedServer
+    directory: Path
 
     @property
     def bin(self) -> str:
         return str(self.cluster.binaries.program("pg_dump").parent)
 
-    def headless(self, book: str, *confirmed: str, **inputs: Any) -> Walk:
-        return self.scene.headless(book, *confirmed, programs=self.bin, **inputs)
+    def run_headless(self, runbook: str, *confirmed: str, **inputs: Any) -> Walk:
+        return self.watched.run_headless(runbook, *confirmed, programs=self.bin, **inputs)
 
-    def person(self, book: str, answers: Mapping[str, Says], **inputs: str) -> Walk:
-        return self.scene.person(book, answers, programs=self.bin, **inputs)
+    def run_interactively(self, runbook: str, answers: Mapping[str, AnswerSource], **inputs: str) -> Walk:
+        return self.watched.run_interactively(runbook, answers, programs=self.bin, **inputs)
 
-    def dumped(self, name: str, *how: str) -> Path:
+    def dump_database(self, name: str, *how: str) -> Path:
         """The database, dumped by pg_dump itself."""
-        path = self.place / name
+        path = self.directory / name
         command = [f"{self.bin}/pg_dump", *how, "-f", str(path), "-d", self.cluster.dsn(dbname=DATABASE)]
         subprocess.run(command, check=True, capture_output=True)
         return path
@@ -87,17 +87,17 @@ class Ground:
 
 
 @contextmanager
-def ground(place: Path) -> Iterator[Ground]:
+def running_dump_server(directory: Path) -> Iterator[DumpServer]:
     with Cluster(programs(), durable=False) as cluster:
         cluster.psql(f'create database "{DATABASE}"')
-        cluster.psql(_MADE, dbname=DATABASE)
-        with besieged(cluster, password=PASSWORD) as scene:
-            scene.calm()
-            yield Ground(cluster, scene, place)
+        cluster.psql(_SCHEMA_SQL, dbname=DATABASE)
+        with hostile_server(cluster, password=PASSWORD) as watched:
+            watched.wait_for_baseline()
+            yield DumpServer(cluster, watched, directory)
 
 
-def then(act: Callable[[], object], answer: str) -> Callable[[], str]:
-    """An answer that is given once something was done."""
+def after_doing(act: Callable[[], object], answer: str) -> Callable[[], str]:
+    """Return a function that calls `act` and then gives the answer."""
 
     def done() -> str:
         act()
@@ -107,26 +107,26 @@ def then(act: Callable[[], object], answer: str) -> Callable[[], str]:
 
 
 def table_of(walk: Walk, block: str) -> list[list[str]]:
-    """The rows of the table that is on record for the end of a block."""
-    [record] = [one for one in _ends(walk, block) if "table" in one.fields]
+    """Return the rows of the table in the result record of a block."""
+    [record] = [one for one in _end_records(walk, block) if "table" in one.fields]
     rows: list[list[str]] = record.fields["table"]["rows"]
     return rows
 
 
 def values_of(walk: Walk, block: str) -> dict[str, Any]:
-    """What is on record as the result of a block."""
-    [record] = _ends(walk, block)
+    """Return the values in the result record of a block."""
+    [record] = _end_records(walk, block)
     values: dict[str, Any] = record.fields["values"]
     return values
 
 
-def _ends(walk: Walk, block: str) -> list[JournalRecord]:
-    """As they were seen, or found out by an agent after the one that was there when it began."""
+def _end_records(walk: Walk, block: str) -> list[JournalRecord]:
+    """Return the result records of a block, also those resolved by a later agent."""
     return [one for kind in ("block.result", "block.settled") for one in walk.records(kind) if one.block == block]
 
 
-def hushed(home: Path, password: str = PASSWORD) -> bool:
-    """Whether no file below knows the password."""
+def is_password_absent(home: Path, password: str = PASSWORD) -> bool:
+    """Return whether no file below `home` contains the password."""
     files = [path for path in home.rglob("*") if path.is_file()]
     assert files
     return not [path for path in files if password.encode() in path.read_bytes()]

@@ -1,4 +1,4 @@
-"""dba-console beside a test: its agent, and a command that talks. Both are forked from a process with its libraries."""
+"""An agent and an interactive command, both forked from a process with the libraries of dba-console loaded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Agent:
 
 
 @dataclass(frozen=True)
-class Talk:
+class Dialog:
     """A command under way, with both ends of its streams."""
 
     process: Forked
@@ -42,8 +42,8 @@ class Talk:
 
 
 @contextmanager
-def recording(console: Console, dsn: str) -> Iterator[Agent]:
-    """An agent that records `dsn`; told to end after the block (SIGTERM)."""
+def recording_agent(console: Console, dsn: str) -> Iterator[Agent]:
+    """An agent that records `dsn`; it gets SIGTERM after the block."""
     log = console.home / "agent.log"
     with open(os.devnull) as nothing, log.open("wb") as output:
         streams = [nothing.fileno(), output.fileno(), output.fileno()]
@@ -55,8 +55,8 @@ def recording(console: Console, dsn: str) -> Iterator[Agent]:
 
 
 @contextmanager
-def talking(console: Console, arguments: list[str], *, patience_s: float) -> Iterator[Talk]:
-    """A command whose questions the block answers; killed after `patience_s`, or where the block raises."""
+def dialog(console: Console, arguments: list[str], *, timeout_s: float) -> Iterator[Dialog]:
+    """A command whose questions the block answers; killed after `timeout_s`, or if the block raises."""
     (read_in, write_in), (read_out, write_out), (read_err, write_err) = os.pipe(), os.pipe(), os.pipe()
     with ExitStack() as streams:
         stdin = streams.enter_context(open(write_in, "w", encoding="utf-8"))
@@ -66,15 +66,15 @@ def talking(console: Console, arguments: list[str], *, patience_s: float) -> Ite
         finally:
             for descriptor in (read_in, write_out, write_err):
                 os.close(descriptor)
-        patience = threading.Timer(patience_s, os.kill, (process.pid, signal.SIGKILL))
-        patience.start()
+        timer = threading.Timer(timeout_s, os.kill, (process.pid, signal.SIGKILL))
+        timer.start()
         try:
-            yield Talk(process, stdin, stdout, stderr)
+            yield Dialog(process, stdin, stdout, stderr)
         except BaseException:
             _end(process, signal.SIGKILL)
             raise
         finally:
-            patience.cancel()
+            timer.cancel()
         process.close()
 
 

@@ -1,14 +1,14 @@
-"""Shipped runbooks walked by the real command, on a server that is in the state they are for.
+"""Shipped runbooks run by the real command, on a server in the state they are for.
 
-    with incident("lock-queue", SMALL) as scene:
-        assert_named(scene.named())
-        walk = scene.headless("lock-queue", "what-to-stop=ddl", ...)
+    with incident("lock-queue", SMALL) as watched:
+        assert_detected(watched.cause_and_judge())
+        walk = watched.run_headless("lock-queue", "what-to-stop=ddl", ...)
         assert walk.code == 0
-        scene.cleared("lock-queue")
+        watched.wait_until_cleared("lock-queue")
 
-A scene is a server, an agent that watches it, and a console that has nothing of this user. `named` causes the incident
-and returns what the recording says about it. `headless` walks as a job does, with every answer given beforehand;
-`person` as somebody who is asked; `lines` is the same at a terminal.
+A watched server has an agent, and a console with directories of its own. `cause_and_judge` causes the incident and
+returns the verdict of the recording. `run_headless` runs a runbook as a job does, with every answer given beforehand;
+`run_interactively` answers each question; `open_lines` does the same at a terminal.
 
 The agent of an incident samples each second, because its finding is promised within seconds; other agents sample four
 times as often.
@@ -41,36 +41,36 @@ from dba_console.demo.rehearsal import IncidentVerdict, Rehearsal
 from dba_console.recording.plan import JournalRecord
 from dba_console.recording.run_reader import StoredRun, read_run
 from dba_console.watch.frames.model import Frame
-from tests.agent.agents import Watch
-from tests.attacks.hostile_database import besiege, calls
+from tests.agent.agents import ConsoleClient
+from tests.attacks.hostile_database import calls, make_hostile
 from tests.background import wait_until
 from tests.cli.console import Console
-from tests.runbooks.forked_console import Agent, Talk, recording, talking
+from tests.runbooks.forked_console import Agent, Dialog, dialog, recording_agent
 from tests.terminal.tmux import Tmux
 
 WAIT_S = 240.0
-"""For whatever is waited for: the machine may have other things to do."""
-CALM_TICKS = 3
-"""Samples before an incident: what the first one shows is the state the agent found, and no news."""
+"""For every wait: the machine may be busy."""
+BASELINE_TICKS = 3
+"""Samples before an incident: the first one only shows the state the agent found."""
 AFTERWARDS_TICKS = 3
 """Samples after the finding was raised: time for other findings to be raised too."""
-SECOND = "1s"
-QUARTER = "250ms"
+EVERY_SECOND = "1s"
+EVERY_QUARTER = "250ms"
 SMALL = LoadPlan(clients=12, rate_per_s=60, idle=6, forgotten=False, scale=1)
 """A load that is enough for sessions to queue up, and no more."""
 
 Event = dict[str, Any]
-Says = str | Callable[[], str]
-"""An answer, or what is done when the question comes and gives it."""
-BUSY = 2
-"""So much longer may things take beside other tests."""
-ASKED = "="
+AnswerSource = str | Callable[[], str]
+"""An answer, or a function that is called when the question comes and returns the answer."""
+BUSY_FACTOR = 2
+"""Factor on time limits, because other tests run at the same time."""
+AS_ASKED = "="
 """Answers what the question asks to be typed."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """What became of a walk: the exit code, what was said as objects, and its journal."""
+    """The result of running a runbook: exit code, output as objects, and journal."""
 
     code: int
     events: list[Event]
@@ -78,11 +78,11 @@ class Walk:
 
     @property
     def text(self) -> str:
-        """Everything it said."""
+        """All of its output."""
         return "\n".join([*(json.dumps(event, ensure_ascii=False) for event in self.events), self.err])
 
     @property
-    def papers(self) -> StoredRun:
+    def stored_run(self) -> StoredRun:
         """Its directory, as it is now."""
         return read_run(Path(next(event["directory"] for event in self.events if event["event"] == "run")))
 
@@ -101,23 +101,23 @@ class Walk:
 
     def records(self, kind: str, step: str = "") -> list[JournalRecord]:
         """Records of the journal of that kind, and of that step where one is named."""
-        return [one for one in self.papers.records if one.kind == kind and step in ("", one.step)]
+        return [one for one in self.stored_run.records if one.kind == kind and step in ("", one.step)]
 
     def rows(self, block: str) -> list[Event]:
-        """What a preview gave, the last time it was looked at."""
+        """The rows of a preview when it was read last."""
         seen = [one.fields["rows"] for one in self.records("block.seen") if one.block == block and "rows" in one.fields]
         return list(seen[-1])
 
     def done(self) -> list[str]:
-        """The steps in which something was acted on."""
+        """The steps in which a change was made."""
         return [one.step for one in self.records("block.intent")]
 
-    def red(self) -> list[str]:
-        """What was looked at and did not hold, could not be told, or was refused."""
+    def unmet(self) -> list[str]:
+        """The blocks whose check failed, was unknown, or was refused."""
         return [one.block for one in self.records("block.seen") if one.state == "failed"]
 
     def failed(self) -> list[str]:
-        """What was acted on and failed."""
+        """The blocks whose change failed."""
         return [one.block for one in self.records("block.result") if one.state == "failed"]
 
     def states(self) -> dict[str, str]:
@@ -126,15 +126,15 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A watched server. `ground` and `what` are there where it is that of an incident."""
+class WatchedServer:
+    """A watched server. `ground` and `incident` are set for the server of an incident."""
 
     console: Console
     dsn: str
     target: str
     socket: Path
     ground: PracticeGround | None = None
-    what: Incident | None = None
+    incident: Incident | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -142,113 +142,121 @@ class Scene:
         return self.ground.cluster
 
     def cause(self) -> None:
-        """The incident; returns when its cause is there. Some of them want some calm before."""
-        assert self.ground is not None and self.what is not None
-        self.what.cause(self.ground)
+        """Cause the incident; return when its cause is present. Some incidents need a baseline first."""
+        assert self.ground is not None and self.incident is not None
+        self.incident.cause(self.ground)
 
     def end(self) -> None:
         """Undo the incident; it may be caused again."""
-        assert self.ground is not None and self.what is not None
-        self.what.end(self.ground)
+        assert self.ground is not None and self.incident is not None
+        self.incident.end(self.ground)
 
-    def rest(self) -> None:
-        """End the load: nobody works on the server, not even for a moment does anybody wait."""
+    def stop_load(self) -> None:
+        """Stop the load, so that no session is active or waits."""
         assert self.ground is not None
         self.ground.load.stop()
-        wait_until(lambda: self.ground is not None and not self.ground.load.connected(), WAIT_S, what="rest")
+        wait_until(
+            lambda: self.ground is not None and not self.ground.load.connected(), WAIT_S, what="the end of the load"
+        )
 
-    def work(self) -> None:
-        """Have the load go on, where it has been ended."""
+    def start_load(self) -> None:
+        """Start the load if it was stopped."""
         assert self.ground is not None
         if not self.ground.load.connected():
             self.ground.load.start()
             self.ground.wait_connected(WAIT_S)
 
     def sql(self, text: str) -> str:
-        """What psql says, in the database that is watched."""
+        """Return what psql prints, in the watched database."""
         assert self.ground is not None
         return self.ground.cluster.psql(text, dbname=DATABASE)
 
     def frame(self, wanted: Callable[[Frame], object], what: str) -> Frame:
-        """The first frame of a tick from now on that `wanted` accepts; an agent greets with what it read before."""
+        """Return the first frame read from now on that `wanted` accepts."""
         patience, begun_us = time.monotonic() + WAIT_S, time.time_ns() // 1000
         with self._watch() as watch:
             while (frame := watch.next_frame(WAIT_S)).at_us < begun_us or not wanted(frame):
                 assert time.monotonic() < patience, f"{what} did not come in {WAIT_S:g} s; last: {frame}"
             return frame
 
-    def calm(self) -> None:
-        """Let the agent see what is usual here."""
+    def wait_for_baseline(self) -> None:
+        """Give the agent some samples before anything is caused."""
         with self._watch() as watch:
-            for _ in range(CALM_TICKS):
+            for _ in range(BASELINE_TICKS):
                 watch.next_frame(WAIT_S)
 
-    def named(self) -> IncidentVerdict:
-        """Cause the incident after some calm, and return the verdict of the recording.
+    def cause_and_judge(self) -> IncidentVerdict:
+        """Cause the incident after the baseline, and return the verdict of the recording.
 
         It is given a few samples after the finding was raised, or when the recording is too long for it to be in time.
         """
-        assert self.ground is not None and self.what is not None
-        self.calm()
-        rehearsal = Rehearsal(self.ground, self.what, lambda _: None, self.dsn)
+        assert self.ground is not None and self.incident is not None
+        self.wait_for_baseline()
+        rehearsal = Rehearsal(self.ground, self.incident, lambda _: None, self.dsn)
         with self._watch() as watch, pytest.MonkeyPatch.context() as patch:
             patch.setenv("DBA_CONSOLE_RUNTIME", str(self.console.runtime))
             rehearsal.begin()
             afterwards = 0
-            while afterwards <= AFTERWARDS_TICKS and rehearsal.recorded_s <= BUSY * self.what.within_s + 5:
+            while afterwards <= AFTERWARDS_TICKS and rehearsal.recorded_s <= BUSY_FACTOR * self.incident.within_s + 5:
                 watch.next_frame(WAIT_S)
                 afterwards += rehearsal.recorded_s > 0 and rehearsal.verdict().detected is not None
             return rehearsal.verdict()
 
-    def raised(self, rule: str) -> Frame:
-        """Wait until the agent has found it."""
+    def wait_until_raised(self, rule: str) -> Frame:
+        """Wait until the agent has raised a finding of the rule."""
         return self.frame(lambda frame: rule in open_rules(frame), f"the finding {rule}")
 
-    def cleared(self, rule: str) -> Frame:
-        """Wait until it is no longer found."""
+    def wait_until_cleared(self, rule: str) -> Frame:
+        """Wait until no finding of the rule is open."""
         return self.frame(lambda frame: frame.judged and rule not in open_rules(frame), f"the end of {rule}")
 
-    def headless(
-        self, book: str, *confirmed: str, verb: str = "run", yes: bool = True, rows: Sequence[str] = (), **inputs: str
+    def run_headless(
+        self,
+        runbook: str,
+        *confirmed: str,
+        verb: str = "run",
+        yes: bool = True,
+        rows: Sequence[str] = (),
+        **inputs: str,
     ) -> Walk:
-        """Walked with answers given beforehand, as STEP=TEXT; `rows` are `--choose=…` and `--leave-out=…`."""
+        """Run it with answers given beforehand, as STEP=TEXT; `rows` are `--choose=…` and `--leave-out=…`."""
         done = self.console.run(
-            *self._words(verb, book, inputs), *(word for one in confirmed for word in ("--confirm", one)), *rows,
+            *self._arguments(verb, runbook, inputs), *(word for one in confirmed for word in ("--confirm", one)), *rows,
             *(["--yes"] if yes and verb == "run" else []), "--json", timeout=WAIT_S,
         )  # fmt: skip
         return Walk(done.code, objects(done.out), done.err)
 
-    def person(self, book: str, answers: Mapping[str, Says], **inputs: str) -> Walk:
-        """Walked by somebody who is asked. `answers` are by block, step or kind of question; `*` is for
+    def run_interactively(self, runbook: str, answers: Mapping[str, AnswerSource], **inputs: str) -> Walk:
+        """Run it and answer each question. `answers` are by block, step or kind of question; `*` is for
         all others. What to do about a failure, and what to take back, is answered by kind only.
 
         Raises AssertionError where something is asked that has no answer.
         """
-        words = [*self._words("run", book, inputs), "--plain", "--json"]
-        with talking(self.console, words, patience_s=WAIT_S) as talk:
-            events, surprises = _answered(talk, answers)
-            code, err = talk.process.wait(WAIT_S), talk.stderr.read()
+        words = [*self._arguments("run", runbook, inputs), "--plain", "--json"]
+        with dialog(self.console, words, timeout_s=WAIT_S) as open_dialog:
+            events, surprises = _answer_until_end(open_dialog, answers)
+            code, err = open_dialog.process.wait(WAIT_S), open_dialog.stderr.read()
         assert not surprises, f"asked, and no answer given: {surprises}\n{events}"
         return Walk(code, events, err)
 
-    def lines(self, book: str, **inputs: str) -> Tmux:
-        """A terminal with the walk in it as lines of text."""
+    def open_lines(self, runbook: str, **inputs: str) -> Tmux:
+        """A terminal in which it runs as lines of text."""
         script = '"$@"; echo "code=$?"; exec cat'
-        command = self.console.command(*self._words("run", book, inputs), "--plain")
+        command = self.console.command(*self._arguments("run", runbook, inputs), "--plain")
         environment = {**self.console.environ(), "TERM": "screen"}
         return Tmux(["sh", "-c", script, "sh", *command], columns=120, lines=120, environment=environment)
 
     @contextmanager
-    def _watch(self) -> Iterator[Watch]:
+    def _watch(self) -> Iterator[ConsoleClient]:
         client = AgentClient.connect(self.socket, timeout_s=WAIT_S)
         try:
-            yield Watch(client)
+            yield ConsoleClient(client)
         finally:
             client.close()
 
-    def _words(self, verb: str, book: str, inputs: Mapping[str, str]) -> list[str]:
+    def _arguments(self, verb: str, runbook: str, inputs: Mapping[str, str]) -> list[str]:
         given = [word for name, value in inputs.items() for word in ("--input", f"{name}={value}")]
-        return ["runbook", verb, book, "--dsn", self.dsn, *given]
+        return ["runbook", verb, runbook, "--dsn", self.dsn, *given]
 
 
 def open_rules(frame: Frame) -> set[str]:
@@ -261,39 +269,41 @@ def objects(text: str) -> list[Event]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def assert_named(verdict: IncidentVerdict) -> None:
+def assert_detected(verdict: IncidentVerdict) -> None:
     """The finding came in time by the times of the recording, and nothing else critical with it.
 
     In twice the time that is promised of a host that has nothing else to do: this one runs other tests beside.
     """
     late = f"{verdict.sentence()}; raised: {[event.text for event in verdict.findings]}"
-    assert verdict.after_s is not None and verdict.after_s <= BUSY * verdict.within_s, late
+    assert verdict.after_s is not None and verdict.after_s <= BUSY_FACTOR * verdict.within_s, late
     assert [event.text for event in verdict.others] == []
 
 
 @contextmanager
-def watched(dsn: str, interval: str = QUARTER) -> Iterator[Scene]:
-    """A scene on any server: an agent watches it until the end of the block."""
+def watched_server(dsn: str, interval: str = EVERY_QUARTER) -> Iterator[WatchedServer]:
+    """Any server, watched by an agent until the end of the block."""
     # pytest's own directories are too deep for the path of a socket.
     home = Path(tempfile.mkdtemp(prefix="dbac-book-"))
     console = Console(home, {"DBA_CONSOLE_AGENT_INTERVAL": interval})
     try:
-        with recording(console, dsn) as agent:
+        with recording_agent(console, dsn) as agent:
             path, target = wait_until(lambda: _listening(console, agent), WAIT_S, what="the agent")
-            yield Scene(console, dsn, target, path)
+            yield WatchedServer(console, dsn, target, path)
     finally:
         shutil.rmtree(home)
 
 
 @contextmanager
-def besieged(cluster: Cluster, dbname: str = "postgres", interval: str = QUARTER, **more: str) -> Iterator[Scene]:
-    """A scene in a database whose owner has all of `pg_catalog` once more: at its end, nothing of that was called.
+def hostile_server(
+    cluster: Cluster, dbname: str = "postgres", interval: str = EVERY_QUARTER, **more: str
+) -> Iterator[WatchedServer]:
+    """A watched database whose owner has a copy of all of `pg_catalog`; at the end none of its functions was called.
 
     Roles that exist when it begins find what they always did; `more` is for the connection string.
     """
-    dsn = besiege(cluster, dbname)
-    with watched(make_conninfo(dsn, **more), interval) as scene:
-        yield scene
+    dsn = make_hostile(cluster, dbname)
+    with watched_server(make_conninfo(dsn, **more), interval) as watched:
+        yield watched
     assert calls(cluster) == []
 
 
@@ -303,23 +313,28 @@ def incident(
     plan: LoadPlan | None = None,
     *,
     binaries: Binaries | None = None,
-    interval: str = SECOND,
+    interval: str = EVERY_SECOND,
     durable: bool = False,
     hostile: bool = True,
-) -> Iterator[Scene]:
-    """The scene of an incident of the demo, which is not there yet unless it stands; `plan` is a smaller load.
+) -> Iterator[WatchedServer]:
+    """The watched server of a demo incident, not caused yet unless present at start; `plan` is a smaller load.
 
-    Unless told otherwise it is `besieged`, which makes the database slow to dump.
+    With `hostile` it is a `hostile_server`, which makes the database slow to dump.
 
     Unless it is `durable`, sessions do not wait for the host's disks, which other tests keep busy: a stall of those
     would be one more critical finding.
     """
-    what = find_incident(name) if isinstance(name, str) else name
-    ground = PracticeGround(plan, binaries=binaries, incident=what)
+    chosen = find_incident(name) if isinstance(name, str) else name
+    ground = PracticeGround(plan, binaries=binaries, incident=chosen)
     if not durable:
         ground.cluster.settings["fsync"] = "off"
-    with ground, besieged(ground.cluster, DATABASE, interval) if hostile else watched(ground.dsn, interval) as scene:
-        yield Scene(scene.console, scene.dsn, scene.target, scene.socket, ground, what)
+    with (
+        ground,
+        hostile_server(ground.cluster, DATABASE, interval)
+        if hostile
+        else watched_server(ground.dsn, interval) as watched,
+    ):
+        yield WatchedServer(watched.console, watched.dsn, watched.target, watched.socket, ground, chosen)
 
 
 def _listening(console: Console, agent: Agent) -> tuple[Path, str] | None:
@@ -335,11 +350,11 @@ def _listening(console: Console, agent: Agent) -> tuple[Path, str] | None:
     return None
 
 
-def _answered(talk: Talk, answers: Mapping[str, Says]) -> tuple[list[Event], list[Event]]:
-    """Everything the command said until it ended, and the questions nobody had an answer to."""
+def _answer_until_end(open_dialog: Dialog, answers: Mapping[str, AnswerSource]) -> tuple[list[Event], list[Event]]:
+    """Return all events until the command ended, and the questions without an answer."""
     events: list[Event] = []
     surprises: list[Event] = []
-    for line in talk.stdout:
+    for line in open_dialog.stdout:
         event = json.loads(line)
         events.append(event)
         if event["event"] == "refused":
@@ -347,23 +362,23 @@ def _answered(talk: Talk, answers: Mapping[str, Says]) -> tuple[list[Event], lis
         if event["event"] != "question":
             continue
         try:
-            said = None if surprises else _answer(event, answers)
-        except Exception as error:  # the run is ended all the same: the next walk finds the agent free
-            event, said = event | {"trouble": repr(error)}, None
-        if said is None:
+            text = None if surprises else _answer(event, answers)
+        except Exception as error:  # the run is ended, so that the agent is free for the next one
+            event, text = event | {"trouble": repr(error)}, None
+        if text is None:
             surprises.append(event)
-            said = "none" if event["kind"] == "undo" else "/abort nobody knows what to say"
-        talk.stdin.write(said + "\n")
-        talk.stdin.flush()
+            text = "none" if event["kind"] == "undo" else "/abort no answer given"
+        open_dialog.stdin.write(text + "\n")
+        open_dialog.stdin.flush()
     return events, surprises
 
 
-def _answer(event: Event, answers: Mapping[str, Says]) -> str | None:
+def _answer(event: Event, answers: Mapping[str, AnswerSource]) -> str | None:
     kind = event["kind"]
     trouble = kind in ("failed", "settle", "undo")  # whatever block it is about
     for place in (kind, "*") if trouble else (event.get("block"), event.get("step"), kind, "*"):
-        says = answers.get(place) if place else None
-        if says is not None:
-            said = says if isinstance(says, str) else says()
-            return str(event["expects"]) if said == ASKED else said
+        source = answers.get(place) if place else None
+        if source is not None:
+            text = source if isinstance(source, str) else source()
+            return str(event["expects"]) if text == AS_ASKED else text
     return None

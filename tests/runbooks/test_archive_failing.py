@@ -15,76 +15,76 @@ from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.values import statement
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
-from tests.runbooks.runs import WAIT_S, Scene, Walk, assert_named, incident
+from tests.runbooks.runs import WAIT_S, Walk, WatchedServer, assert_detected, incident
 
-BOOK = "archive-failing"
-DOCUMENT = Path(__file__).parents[2] / "runbooks" / f"{BOOK}.md"
+RUNBOOK = "archive-failing"
+DOCUMENT = Path(__file__).parents[2] / "runbooks" / f"{RUNBOOK}.md"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
-SAID = "why-does-archiving-fail/manual=cp: no such directory"
-CAN = "why-does-archiving-fail/choose"
+CAUSE_NOTE = "why-does-archiving-fail/manual=cp: no such directory"
+CAUSE_CHOICE = "why-does-archiving-fail/choose"
 PLACE, OWN = "archive-into-a-directory", "archive-with-your-own-command"
 WHOLE = "is-the-archive-complete"
-TOLD = "detect-it-earlier-next-time=ticket 4711"
+FOLLOW_UP = "detect-it-earlier-next-time=ticket 4711"
 COMMAND = "select setting from pg_settings where name = 'archive_command'"
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
-    with incident(BOOK, SMALL) as made:
+def watched() -> Iterator[WatchedServer]:
+    with incident(RUNBOOK, SMALL) as made:
         yield made
 
 
 @pytest.fixture
-def undone(scene: Scene) -> Iterator[Scene]:
+def with_archive(watched: WatchedServer) -> Iterator[WatchedServer]:
     """The server with its archive, which is back afterwards."""
-    yield scene
-    scene.end()
-    scene.ground.clients.stop()  # type: ignore[union-attr]
-    scene.cluster.psql("alter system reset archive_command")
-    scene.cluster.psql("select pg_reload_conf()")
-    wait_until(lambda: scene.cluster.psql(COMMAND).endswith(f"{archive_directory(scene.cluster)}/%f"), WAIT_S)
+    yield watched
+    watched.end()
+    watched.ground.clients.stop()  # type: ignore[union-attr]
+    watched.cluster.psql("alter system reset archive_command")
+    watched.cluster.psql("select pg_reload_conf()")
+    wait_until(lambda: watched.cluster.psql(COMMAND).endswith(f"{archive_directory(watched.cluster)}/%f"), WAIT_S)
 
 
 @pytest.fixture
-def failing(undone: Scene) -> Scene:
+def without_archive(with_archive: WatchedServer) -> WatchedServer:
     """The archive is gone, and the agent has found it."""
-    undone.cause()
-    undone.raised(BOOK)
-    return undone
+    with_archive.cause()
+    with_archive.wait_until_raised(RUNBOOK)
+    return with_archive
 
 
-def segments(*directories: Path) -> list[str]:
+def archived_segments(*directories: Path) -> list[str]:
     """WAL files that lie there, in their order."""
     return sorted(path.name for one in directories for path in one.iterdir() if len(path.name) == 24)
 
 
-def without_gap(names: list[str]) -> bool:
+def is_contiguous(names: list[str]) -> bool:
     numbers = [int(name[8:16], 16) * 256 + int(name[16:], 16) for name in names]
     return numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def test_a_working_archive_is_left_alone(scene: Scene) -> None:
-    walk = scene.headless(BOOK, SAID, f"{CAN}=fix", TOLD)
+def test_a_working_archive_is_left_alone(watched: WatchedServer) -> None:
+    walk = watched.run_headless(RUNBOOK, CAUSE_NOTE, f"{CAUSE_CHOICE}=fix", FOLLOW_UP)
     assert walk.code == 7, walk.text
-    assert walk.red() == ["what-waits-and-since-when/check"] and walk.done() == []
+    assert walk.unmet() == ["what-waits-and-since-when/check"] and walk.done() == []
 
 
-def test_the_failure_is_named_and_once_the_path_is_fixed_every_file_is_archived(undone: Scene) -> None:
-    command, there = undone.cluster.psql(COMMAND), len(segments(archive_directory(undone.cluster)))
-    assert_named(undone.named())
-    frame = undone.frame(lambda frame: (frame.replication.archive_ready_count or 0) > 2, "a backlog")
+def test_the_failure_is_named_and_once_the_path_is_fixed_every_file_is_archived(with_archive: WatchedServer) -> None:
+    command, there = with_archive.cluster.psql(COMMAND), len(archived_segments(archive_directory(with_archive.cluster)))
+    assert_detected(with_archive.cause_and_judge())
+    frame = with_archive.frame(lambda frame: (frame.replication.archive_ready_count or 0) > 2, "a backlog")
     assert (frame.replication.archive_failed_count or 0) > 0
 
-    def mended() -> str:
-        undone.end()
+    def archive_repaired() -> str:
+        with_archive.end()
         return "mounted again"
 
-    walk = undone.person(
-        BOOK,
+    walk = with_archive.run_interactively(
+        RUNBOOK,
         {
             "start": "yes", "why-does-archiving-fail/manual": "no such directory",
-            "why-does-archiving-fail/choose": "fix", "fix-the-archive-location": mended,
-            f"{WHOLE}/input": str(archive_directory(undone.cluster)), f"{WHOLE}/choose": "complete",
+            "why-does-archiving-fail/choose": "fix", "fix-the-archive-location": archive_repaired,
+            f"{WHOLE}/input": str(archive_directory(with_archive.cluster)), f"{WHOLE}/choose": "complete",
             "detect-it-earlier-next-time": "ticket 4711",
         },
     )  # fmt: skip
@@ -92,58 +92,62 @@ def test_the_failure_is_named_and_once_the_path_is_fixed_every_file_is_archived(
     assert walk.done() == []
     [[looked, first, last]] = gaps(walk)
     assert looked.endswith(" files checked") and first < last
-    assert undone.cluster.psql(COMMAND) == command
-    undone.cleared(BOOK)
-    archived = segments(archive_directory(undone.cluster))
-    assert without_gap(archived) and len(archived) > there + 2
+    assert with_archive.cluster.psql(COMMAND) == command
+    with_archive.wait_until_cleared(RUNBOOK)
+    archived = archived_segments(archive_directory(with_archive.cluster))
+    assert is_contiguous(archived) and len(archived) > there + 2
 
 
-def test_it_archives_into_a_directory_temporarily_and_reverts_that(failing: Scene, disk_directory: Path) -> None:
-    cluster, command = failing.cluster, failing.cluster.psql(COMMAND)
+def test_it_archives_into_a_directory_temporarily_and_reverts_that(
+    without_archive: WatchedServer, disk_directory: Path
+) -> None:
+    cluster, command = without_archive.cluster, without_archive.cluster.psql(COMMAND)
     disk_directory.chmod(0o755)
     other = disk_directory / "elsewhere"
     other.mkdir(mode=0o700)
-    begun = (SAID, f"{CAN}=directory")
+    begun = (CAUSE_NOTE, f"{CAUSE_CHOICE}=directory")
     # Not where pg_wal is itself, and not where the server may not write.
     for place in (str(cluster.base), str(other)):
-        refused = failing.headless(BOOK, *begun, f"{PLACE}/input={place}", f"{PLACE}/action={failing.target}")
-        assert refused.code == 7 and refused.red() == [f"{PLACE}/check-2"], refused.text
+        refused = without_archive.run_headless(
+            RUNBOOK, *begun, f"{PLACE}/input={place}", f"{PLACE}/action={without_archive.target}"
+        )
+        assert refused.code == 7 and refused.unmet() == [f"{PLACE}/check-2"], refused.text
     assert cluster.psql(COMMAND) == command
     cluster.account.chown(other)
-    walk = failing.headless(
-        BOOK, *begun, f"{PLACE}/input={other}", f"{PLACE}/action={failing.target}", f"{WHOLE}/input={other}",
-        f"{WHOLE}/choose=complete", TOLD,
+    walk = without_archive.run_headless(
+        RUNBOOK, *begun, f"{PLACE}/input={other}", f"{PLACE}/action={without_archive.target}", f"{WHOLE}/input={other}",
+        f"{WHOLE}/choose=complete", FOLLOW_UP,
     )  # fmt: skip
     assert walk.code == 0, walk.text
-    assert walk.done() == [PLACE] and walk.red() == []
-    assert without_gap(segments(moved_archive(cluster), other))
-    failing.raised("settings-left")
-    back = failing.headless("put-back")
+    assert walk.done() == [PLACE] and walk.unmet() == []
+    assert is_contiguous(archived_segments(moved_archive(cluster), other))
+    without_archive.wait_until_raised("settings-left")
+    back = without_archive.run_headless("put-back")
     assert back.code == 0, back.text
     assert cluster.psql(COMMAND) == command
-    failing.cleared("settings-left")
+    without_archive.wait_until_cleared("settings-left")
 
 
-def test_a_custom_command_is_monitored_and_a_gap_requires_a_new_base_backup(failing: Scene) -> None:
-    cluster = failing.cluster
+def test_a_custom_command_is_monitored_and_a_gap_requires_a_new_base_backup(without_archive: WatchedServer) -> None:
+    cluster = without_archive.cluster
     other = cluster.base / "elsewhere"
     other.mkdir(mode=0o700)
     cluster.account.chown(other)
 
     def lost() -> str:
         """Two files are gone from the archive, and a third was cut."""
-        wait_until(lambda: len(segments(other)) > 3, WAIT_S, what="four files there")
-        files = [other / name for name in segments(other)]
+        wait_until(lambda: len(archived_segments(other)) > 3, WAIT_S, what="four files there")
+        files = [other / name for name in archived_segments(other)]
         files[1].unlink()
         files[2].write_bytes(b"cut")
         return str(other)
 
     command = f"test ! -f {other}/%f && cp %p {other}/new && mv {other}/new {other}/%f"
     assert len(command) > 200
-    walk = failing.person(
-        BOOK,
+    walk = without_archive.run_interactively(
+        RUNBOOK,
         {
-            "start": "yes", "why-does-archiving-fail/manual": "gone", CAN: "command", "type": "=",
+            "start": "yes", "why-does-archiving-fail/manual": "gone", CAUSE_CHOICE: "command", "type": "=",
             f"{OWN}/input": command, f"{OWN}/manual": "looked, 16 MB",
             f"{WHOLE}/input": lost, f"{WHOLE}/choose": "gap", "close-the-gap": "taken, and told them",
             "detect-it-earlier-next-time": "ticket 4711",
@@ -151,13 +155,13 @@ def test_a_custom_command_is_monitored_and_a_gap_requires_a_new_base_backup(fail
     )  # fmt: skip
     assert walk.code == 0, walk.text
     assert walk.done() == [OWN] and str(other) in cluster.psql(COMMAND)
-    names = segments(other)
+    names = archived_segments(other)
     assert gaps(walk)[1:] == [["1 missing, too short", names[0], names[1]]]
-    assert failing.headless("put-back").code == 0
+    assert without_archive.run_headless("put-back").code == 0
 
 
-def test_a_command_is_not_offered_if_a_library_archives(failing: Scene) -> None:
-    cluster = failing.cluster
+def test_a_command_is_not_offered_if_a_library_archives(without_archive: WatchedServer) -> None:
+    cluster = without_archive.cluster
     if cluster.major < 15:
         pytest.skip("archive_library came with 15")
     command = cluster.psql(COMMAND)
@@ -166,7 +170,7 @@ def test_a_command_is_not_offered_if_a_library_archives(failing: Scene) -> None:
     try:
         wait_until(lambda: cluster.psql("show archive_library") == "basic_archive", WAIT_S)
         asked = {"start": "yes", "manual": "looked", "choose": "/abort not tonight", "undo": "none"}
-        walk = failing.person(BOOK, asked)
+        walk = without_archive.run_interactively(RUNBOOK, asked)
         [question] = [one for one in walk.questions if one["kind"] == "choose"]
         assert [option["key"] for option in question["options"]] == ["fix", "library"]
         assert walk.done() == []

@@ -1,4 +1,4 @@
-"""Story S1: I/O stands still while page cache is reclaimed: named in time, and walked by `cache-drop`. Root only."""
+"""Story S1: I/O stalls while page cache is reclaimed: detected in time, handled by `cache-drop`. Root only."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 
 from dba_console.watch.frames.model import Frame
 from tests.requirements import require_root
-from tests.runbooks.runs import ASKED, Scene, assert_named, incident, open_rules
+from tests.runbooks.runs import AS_ASKED, WatchedServer, assert_detected, incident, open_rules
 
 pytestmark = pytest.mark.alone
-BOOK, INCIDENT = "cache-drop", "reclaim-stall"
+RUNBOOK, INCIDENT = "cache-drop", "reclaim-stall"
 CHAIN = {"io-stalled", "reclaim-stall"}
 COUNT, ANNOUNCE, DROP, AFTER = "what-does-the-kernel-count", "announce-it", "drop-it", "did-i-o-come-back"
 STARTED = "select pg_postmaster_start_time()"
 
 
 @pytest.fixture(scope="module")
-def scene(disk_directory: Path) -> Iterator[Scene]:
+def watched(disk_directory: Path) -> Iterator[WatchedServer]:
     """On a real disk: what is read from memory is not cached."""
     require_root()
     if not os.access("/proc/sys/vm/drop_caches", os.W_OK):
@@ -33,27 +33,27 @@ def scene(disk_directory: Path) -> Iterator[Scene]:
             yield made
 
 
-def test_on_a_host_without_a_stall_it_does_not_start(scene: Scene) -> None:
-    said = {"reclaim-stall", "memory-reclaim"}
-    scene.frame(lambda now: now.judged and not said & open_rules(now), "a host that reclaims nothing")
-    walk = scene.headless(BOOK, f"{COUNT}=stall", f"{ANNOUNCE}=ticket", f"{DROP}={scene.target}")
+def test_on_a_host_without_a_stall_it_does_not_start(watched: WatchedServer) -> None:
+    message = {"reclaim-stall", "memory-reclaim"}
+    watched.frame(lambda now: now.judged and not message & open_rules(now), "a host that reclaims nothing")
+    walk = watched.run_headless(RUNBOOK, f"{COUNT}=stall", f"{ANNOUNCE}=ticket", f"{DROP}={watched.target}")
     assert walk.code == 7, walk.text
     assert walk.records("run.started") == [] and walk.done() == []
 
 
-def test_a_stall_is_named_with_its_causes_and_recovered_io_is_detected_after_the_drop(scene: Scene) -> None:
-    started = scene.sql(STARTED)
-    assert_named(scene.named())
-    frame = scene.frame(lambda frame: (frame.connections.used or 0) > 220, "connections that fill")
-    assert chain_of_the_stall(frame) >= CHAIN
+def test_a_stall_is_named_with_its_causes_and_recovered_io_is_detected_after_the_drop(watched: WatchedServer) -> None:
+    started = watched.sql(STARTED)
+    assert_detected(watched.cause_and_judge())
+    frame = watched.frame(lambda frame: (frame.connections.used or 0) > 220, "connections that fill")
+    assert rules_in_stall_chain(frame) >= CHAIN
 
     def it_ends() -> str:
         """The stall of the demo does not mind what is dropped: it ends here, as a real one would with the drop."""
-        scene.end()
-        return ASKED
+        watched.end()
+        return AS_ASKED
 
-    walk = scene.person(
-        BOOK,
+    walk = watched.run_interactively(
+        RUNBOOK,
         {"start": "yes", COUNT: "stall", "manual": "ticket 4711", f"{DROP}/action": it_ends, AFTER: "enough"},
         look="1s",
     )
@@ -62,10 +62,10 @@ def test_a_stall_is_named_with_its_causes_and_recovered_io_is_detected_after_the
     assert "pgsteal_file +" in walk.output
     (dropped,) = walk.records("block.result", DROP)
     assert "of cache dropped in" in dropped.text
-    scene.frame(lambda frame: (frame.connections.active or 99) < 20, "commits that return")
-    assert scene.sql(STARTED) == started
+    watched.frame(lambda frame: (frame.connections.active or 99) < 20, "commits that return")
+    assert watched.sql(STARTED) == started
 
 
-def chain_of_the_stall(frame: Frame) -> set[str]:
+def rules_in_stall_chain(frame: Frame) -> set[str]:
     """The rules in the chain of the finding that reclaim-stall is the root of."""
     return {one.partition(":")[0] for row in frame.findings if row.rule == INCIDENT for one in row.chain}

@@ -18,9 +18,18 @@ from dba_console.demo.rehearsal import IncidentVerdict
 from tests.background import Session, session, wait_until
 from tests.requirements import lacking
 from tests.runbooks.damaged_pages import damage
-from tests.runbooks.runs import ASKED, WAIT_S, Says, Scene, Walk, assert_named, incident, watched
+from tests.runbooks.runs import (
+    AS_ASKED,
+    WAIT_S,
+    AnswerSource,
+    Walk,
+    WatchedServer,
+    assert_detected,
+    incident,
+    watched_server,
+)
 
-BOOK = "checksum-failure"
+RUNBOOK = "checksum-failure"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
 FAILURES = "select sum(checksum_failures) from pg_stat_database"
 SECOND = "public.second"
@@ -44,72 +53,76 @@ LOCKED = "rebuild-it-under-a-lock"
 READ = f"set enable_seqscan = off; set enable_bitmapscan = off; select count(*) from {SECOND} where i > 0 /* by it */"
 
 
-class Logged(ChecksumFailure):
+class LoggingIncident(ChecksumFailure):
     """The incident on a server that collects its own log, as most do."""
 
     settings: ClassVar[Settings] = {"logging_collector": "on", "log_directory": "log"}
 
 
 @pytest.fixture(scope="module")
-def healthy() -> Iterator[Scene]:
+def undamaged() -> Iterator[WatchedServer]:
     """The server before a page is damaged."""
-    with incident(Logged(), SMALL) as made:
+    with incident(LoggingIncident(), SMALL) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def verdict(healthy: Scene) -> IncidentVerdict:
+def verdict(undamaged: WatchedServer) -> IncidentVerdict:
     """The page is damaged and read."""
-    return healthy.named()
+    return undamaged.cause_and_judge()
 
 
 @pytest.fixture
-def scene(healthy: Scene, verdict: IncidentVerdict) -> Scene:
-    return healthy
+def watched(undamaged: WatchedServer, verdict: IncidentVerdict) -> WatchedServer:
+    return undamaged
 
 
-def path_of(scene: Scene, relation: str) -> str:
-    return scene.sql(f"select pg_relation_filepath('{relation}')")
+def path_of(watched: WatchedServer, relation: str) -> str:
+    return watched.sql(f"select pg_relation_filepath('{relation}')")
 
 
-def answers(scene: Scene, relation: str, **more: Says) -> dict[str, Says]:
+def default_answers(watched: WatchedServer, relation: str, **more: AnswerSource) -> dict[str, AnswerSource]:
     return {
-        "start": "yes", "manual": "done, ticket 4711", "which-relation/input": path_of(scene, relation), "ack": "y",
-        "copy-the-file-first/input": str(scene.cluster.base / "evidence"), "failed": "abort", "undo": "none", **more,
+        "start": "yes", "manual": "done, ticket 4711", "which-relation/input": path_of(watched, relation), "ack": "y",
+        "copy-the-file-first/input": str(watched.cluster.base / "evidence"), "failed": "abort", "undo": "none", **more,
     }  # fmt: skip
 
 
-def with_amcheck(scene: Scene) -> None:
+def create_amcheck(watched: WatchedServer) -> None:
     try:
-        scene.sql("create extension if not exists amcheck")
+        watched.sql("create extension if not exists amcheck")
     except ConsoleError as error:
         lacking(error.message)
 
 
-def test_it_runs_only_on_a_server_with_failures(healthy: Scene) -> None:
-    walk = healthy.headless(BOOK)
+def test_it_runs_only_on_a_server_with_failures(undamaged: WatchedServer) -> None:
+    walk = undamaged.run_headless(RUNBOOK)
     assert walk.code == 7, walk.text
-    assert "where-is-it/check" in walk.red() and walk.done() == []
+    assert "where-is-it/check" in walk.unmet() and walk.done() == []
 
 
-def test_a_damaged_page_is_named_within_five_seconds_after_its_read(scene: Scene, verdict: IncidentVerdict) -> None:
-    scene.frame(lambda frame: frame.safety.checksum_failures == 1, "one failure counted")
-    assert_named(verdict)
+def test_a_damaged_page_is_named_within_five_seconds_after_its_read(
+    watched: WatchedServer, verdict: IncidentVerdict
+) -> None:
+    watched.frame(lambda frame: frame.safety.checksum_failures == 1, "one failure counted")
+    assert_detected(verdict)
 
 
-def test_a_table_that_was_not_recovered_is_found_before_the_end(scene: Scene) -> None:
-    with_amcheck(scene)
-    walk = scene.person(BOOK, answers(scene, TABLE, choose="copy"))
+def test_a_table_that_was_not_recovered_is_found_before_the_end(watched: WatchedServer) -> None:
+    create_amcheck(watched)
+    walk = watched.run_interactively(RUNBOOK, default_answers(watched, TABLE, choose="copy"))
     assert walk.code == 7, walk.text
     assert walk.failed() == ["is-there-more/run"] and walk.done() == [COPY, "is-there-more"]
-    assert path_of(scene, TABLE) in [row[0] for row in logged(walk)]
-    assert f"relation {path_of(scene, TABLE)}" in walk.output
+    assert path_of(watched, TABLE) in [row[0] for row in failures_in_log(walk)]
+    assert f"relation {path_of(watched, TABLE)}" in walk.output
 
 
-def test_the_damaged_file_is_copied_as_it_is_on_disk(scene: Scene) -> None:
-    path = scene.cluster.data_directory / path_of(scene, TABLE)
-    into = scene.cluster.base / "copies"
-    walk = scene.person(BOOK, answers(scene, TABLE, choose="stop", **{"copy-the-file-first/input": str(into)}))
+def test_the_damaged_file_is_copied_as_it_is_on_disk(watched: WatchedServer) -> None:
+    path = watched.cluster.data_directory / path_of(watched, TABLE)
+    into = watched.cluster.base / "copies"
+    walk = watched.run_interactively(
+        RUNBOOK, default_answers(watched, TABLE, choose="stop", **{"copy-the-file-first/input": str(into)})
+    )
     assert walk.code == 0, walk.text
     assert walk.done() == [COPY]
     [directory] = into.iterdir()
@@ -118,135 +131,145 @@ def test_the_damaged_file_is_copied_as_it_is_on_disk(scene: Scene) -> None:
     assert f"{path.name}: " in walk.output and f"copied to {directory}" in walk.output
 
 
-def test_nothing_continues_if_the_copy_fails(scene: Scene) -> None:
-    taken = scene.cluster.base / "a file"
+def test_nothing_continues_if_the_copy_fails(watched: WatchedServer) -> None:
+    taken = watched.cluster.base / "a file"
     taken.write_text("mine")
-    walk = scene.person(BOOK, answers(scene, TABLE, **{"copy-the-file-first/input": str(taken)}))
+    walk = watched.run_interactively(
+        RUNBOOK, default_answers(watched, TABLE, **{"copy-the-file-first/input": str(taken)})
+    )
     assert walk.code == 7, walk.text
     assert walk.failed() == ["copy-the-file-first/run"] and walk.done() == [COPY]
     assert taken.read_text() == "mine"
 
 
-def test_another_database_is_not_the_one_to_check(scene: Scene) -> None:
-    with watched(scene.cluster.dsn(dbname="postgres")) as beside:
-        beside.raised(BOOK)
-        walk = beside.headless(BOOK)
+def test_another_database_is_not_the_one_to_check(watched: WatchedServer) -> None:
+    with watched_server(watched.cluster.dsn(dbname="postgres")) as beside:
+        beside.wait_until_raised(RUNBOOK)
+        walk = beside.run_headless(RUNBOOK)
         assert walk.code == 7, walk.text
-        assert walk.red() == ["where-is-it/check-2"] and walk.done() == []
+        assert walk.unmet() == ["where-is-it/check-2"] and walk.done() == []
 
 
-def test_a_file_that_is_not_of_this_database_is_not_accepted(scene: Scene) -> None:
-    walk = scene.person(BOOK, {**answers(scene, TABLE), "which-relation/input": "base/1/4711"})
+def test_a_file_that_is_not_of_this_database_is_not_accepted(watched: WatchedServer) -> None:
+    walk = watched.run_interactively(
+        RUNBOOK, {**default_answers(watched, TABLE), "which-relation/input": "base/1/4711"}
+    )
     assert walk.code == 7, walk.text
-    assert walk.red() == ["which-relation/preview-2"] and walk.done() == []
+    assert walk.unmet() == ["which-relation/preview-2"] and walk.done() == []
 
 
-def test_an_index_is_rebuilt_and_a_table_recovered_without_changing_anything_else(scene: Scene) -> None:
-    with_amcheck(scene)
-    scene.sql(MADE)
-    scene.sql(f"create index {INDEX} on {SECOND} (i)")
-    before = path_of(scene, f"public.{INDEX}")
-    cut_short(scene)
-    damage(scene.cluster, before)
+def test_an_index_is_rebuilt_and_a_table_recovered_without_changing_anything_else(watched: WatchedServer) -> None:
+    create_amcheck(watched)
+    watched.sql(MADE)
+    watched.sql(f"create index {INDEX} on {SECOND} (i)")
+    before = path_of(watched, f"public.{INDEX}")
+    leave_invalid_index(watched)
+    damage(watched.cluster, before)
     with pytest.raises(ConsoleError, match="invalid page"):
-        scene.sql(READ)
-    file = path_of(scene, TABLE)
+        watched.sql(READ)
+    file = path_of(watched, TABLE)
 
-    declined = scene.person(BOOK, answers(scene, f"public.{INDEX}", choose="index", type="no"))
+    declined = watched.run_interactively(
+        RUNBOOK, default_answers(watched, f"public.{INDEX}", choose="index", type="no")
+    )
     assert declined.code == 7, declined.text
-    assert declined.done() == [COPY] and path_of(scene, f"public.{INDEX}") == before
+    assert declined.done() == [COPY] and path_of(watched, f"public.{INDEX}") == before
 
-    def brought_back() -> str:
-        scene.end()
+    def recover_table() -> str:
+        watched.end()
         return "from the standby, agreed with its owner"
 
     # pg_amcheck meets the damaged table; it is brought back before the failures have to end.
-    with writing(scene):
-        rebuilt = scene.person(
-            BOOK,
-            answers(
-                scene, f"public.{INDEX}", choose="index", type=ASKED, failed="skip it is brought back below",
-                **{"is-there-more/manual-2": brought_back},
+    with open_write_transaction(watched):
+        rebuilt = watched.run_interactively(
+            RUNBOOK,
+            default_answers(
+                watched, f"public.{INDEX}", choose="index", type=AS_ASKED, failed="skip it is brought back below",
+                **{"is-there-more/manual-2": recover_table},
             ),
             quiet="1s",
         )  # fmt: skip
     assert rebuilt.code == 0, rebuilt.text
     assert rebuilt.done() == [COPY, REBUILD, LEFT, "is-there-more"]
     assert rebuilt.failed() == ["is-there-more/run"]
-    assert [row[0] for row in table(rebuilt, "leftover")] == [f"public.{INDEX}_ccnew"]
-    assert "writer" in {cell for row in table(rebuilt, "pid") for cell in row}
-    assert scene.sql(READ) == "5000" and path_of(scene, f"public.{INDEX}") != before
-    assert scene.sql(f"select count(*) from pg_index where indrelid = '{SECOND}'::regclass") == "1"
-    assert path_of(scene, TABLE) == file
+    assert [row[0] for row in table_rows(rebuilt, "leftover")] == [f"public.{INDEX}_ccnew"]
+    assert "writer" in {cell for row in table_rows(rebuilt, "pid") for cell in row}
+    assert watched.sql(READ) == "5000" and path_of(watched, f"public.{INDEX}") != before
+    assert watched.sql(f"select count(*) from pg_index where indrelid = '{SECOND}'::regclass") == "1"
+    assert path_of(watched, TABLE) == file
 
-    walk = scene.person(BOOK, answers(scene, TABLE, choose="copy"), quiet="1s")
+    walk = watched.run_interactively(RUNBOOK, default_answers(watched, TABLE, choose="copy"), quiet="1s")
     assert walk.code == 0, walk.text
-    assert walk.red() == [] and walk.done() == [COPY, "is-there-more"]
-    assert scene.sql(f"select count(*) from {TABLE}") == "5000"
+    assert walk.unmet() == [] and walk.done() == [COPY, "is-there-more"]
+    assert watched.sql(f"select count(*) from {TABLE}") == "5000"
     # What failed once stays told: corruption does not heal by being read no more.
-    scene.raised(BOOK)
+    watched.wait_until_raised(RUNBOOK)
 
 
-def test_its_owner_rebuilds_an_index_in_another_tablespace_within_role_limits(scene: Scene) -> None:
-    beside = scene.cluster.base / "beside"
+def test_its_owner_rebuilds_an_index_in_another_tablespace_within_role_limits(watched: WatchedServer) -> None:
+    beside = watched.cluster.base / "beside"
     beside.mkdir(mode=0o700)
-    scene.cluster.account.chown(beside)
-    scene.cluster.psql(f"create tablespace beside location '{beside}'")
+    watched.cluster.account.chown(beside)
+    watched.cluster.psql(f"create tablespace beside location '{beside}'")
     for one in OWNED.split(";"):
-        scene.sql(one)
-    before = path_of(scene, ODD)
+        watched.sql(one)
+    before = path_of(watched, ODD)
     assert before.startswith("pg_tblspc/")
-    with watched(scene.cluster.dsn(user="the owner", dbname=DATABASE)) as owned:
-        owned.raised(BOOK)
-        walk = Scene(owned.console, owned.dsn, owned.target, owned.socket, scene.ground, scene.what).person(
-            BOOK,
-            answers(scene, ODD, choose="index", type=ASKED, failed="skip the owner may not", manual="done"),
+    with watched_server(watched.cluster.dsn(user="the owner", dbname=DATABASE)) as owned:
+        owned.wait_until_raised(RUNBOOK)
+        walk = WatchedServer(
+            owned.console, owned.dsn, owned.target, owned.socket, watched.ground, watched.incident
+        ).run_interactively(
+            RUNBOOK,
+            default_answers(
+                watched, ODD, choose="index", type=AS_ASKED, failed="skip the owner may not", manual="done"
+            ),
             quiet="1s",
-        )  # fmt: skip
+        )
         assert walk.code == 0, walk.text
-        assert REBUILD in walk.done() and path_of(scene, ODD) != before
+        assert REBUILD in walk.done() and path_of(watched, ODD) != before
         # Where the files are is not for him to see, and amcheck is not for him to use: said, and never passed over.
-        assert walk.red() == ["rebuild-the-index/check"]
+        assert walk.unmet() == ["rebuild-the-index/check"]
         assert walk.failed() == ["copy-the-file-first/run", "is-there-more/run"]
 
 
-def test_an_exclusion_constraint_index_is_rebuilt_under_a_lock_or_not_at_all(scene: Scene) -> None:
-    scene.sql("create table third (i int4range, exclude using gist (i with &&))")
-    before = path_of(scene, "third_i_excl")
-    said = answers(scene, "third_i_excl", choose="locked", type=ASKED)
-    with scene_session(scene) as holds:
+def test_an_exclusion_constraint_index_is_rebuilt_under_a_lock_or_not_at_all(watched: WatchedServer) -> None:
+    watched.sql("create table third (i int4range, exclude using gist (i with &&))")
+    before = path_of(watched, "third_i_excl")
+    message = default_answers(watched, "third_i_excl", choose="locked", type=AS_ASKED)
+    with open_session(watched) as holds:
         holds.execute("begin; insert into public.third values ('[1,2)')")
-        refused = scene.person(BOOK, said)
+        refused = watched.run_interactively(RUNBOOK, message)
     assert refused.code == 7 and refused.failed() == [f"{LOCKED}/change"], refused.text
-    assert "lock timeout" in refused.text and path_of(scene, "third_i_excl") == before
-    walk = scene.person(BOOK, {**said, "failed": "skip"}, quiet="1s")
+    assert "lock timeout" in refused.text and path_of(watched, "third_i_excl") == before
+    walk = watched.run_interactively(RUNBOOK, {**message, "failed": "skip"}, quiet="1s")
     assert walk.code == 0, walk.text
-    assert LOCKED in walk.done() and path_of(scene, "third_i_excl") != before
-    scene.sql("drop table third")
+    assert LOCKED in walk.done() and path_of(watched, "third_i_excl") != before
+    watched.sql("drop table third")
 
 
-def test_a_visibility_map_is_rewritten_and_a_view_refreshed(scene: Scene) -> None:
-    scene.sql("create table fourth (i int); insert into fourth select generate_series(1, 1000)")
-    scene.cluster.psql("vacuum fourth", dbname=DATABASE)
-    scene.sql("create materialized view fifth as select i from fourth")
-    old = path_of(scene, "fifth")
-    vm = answers(
-        scene, "fourth", choose="map", type=ASKED, **{"which-relation/input": f"{path_of(scene, 'fourth')}_vm"}
+def test_a_visibility_map_is_rewritten_and_a_view_refreshed(watched: WatchedServer) -> None:
+    watched.sql("create table fourth (i int); insert into fourth select generate_series(1, 1000)")
+    watched.cluster.psql("vacuum fourth", dbname=DATABASE)
+    watched.sql("create materialized view fifth as select i from fourth")
+    old = path_of(watched, "fifth")
+    vm = default_answers(
+        watched, "fourth", choose="map", type=AS_ASKED, **{"which-relation/input": f"{path_of(watched, 'fourth')}_vm"}
     )
-    for step, said in (
+    for step, message in (
         ("rebuild-the-map", vm),
-        ("refresh-the-view", answers(scene, "fifth", choose="view", type=ASKED)),
+        ("refresh-the-view", default_answers(watched, "fifth", choose="view", type=AS_ASKED)),
     ):
-        walk = scene.person(BOOK, {**said, "failed": "skip"}, quiet="1s")
+        walk = watched.run_interactively(RUNBOOK, {**message, "failed": "skip"}, quiet="1s")
         assert walk.code == 0, walk.text
         assert walk.done()[:2] == [COPY, step]
-    assert path_of(scene, "fifth") != old and scene.sql("select count(*) from fifth") == "1000"
-    scene.sql("drop table fourth cascade")
+    assert path_of(watched, "fifth") != old and watched.sql("select count(*) from fifth") == "1000"
+    watched.sql("drop table fourth cascade")
 
 
-def cut_short(scene: Scene) -> None:
+def leave_invalid_index(watched: WatchedServer) -> None:
     """A rebuild that was not waited for, as lock_timeout ends it: its new index stays, invalid."""
-    with scene_session(scene) as writes, scene_session(scene) as other:
+    with open_session(watched) as writes, open_session(watched) as other:
         writes.execute(f"begin; insert into {SECOND} values (0)")
         other.execute("set lock_timeout = '100ms'")
         with pytest.raises(LockNotAvailable):
@@ -255,7 +278,7 @@ def cut_short(scene: Scene) -> None:
 
 
 @contextmanager
-def writing(scene: Scene) -> Iterator[None]:
+def open_write_transaction(watched: WatchedServer) -> Iterator[None]:
     """A transaction that has written to the table, open until a rebuild has waited for it for longer than a change may
     wait for a lock unless its document says so."""
     waited = (
@@ -264,10 +287,10 @@ def writing(scene: Scene) -> Iterator[None]:
     )
 
     def hold(opened: Event) -> None:
-        with scene_session(scene, name="writer") as writes:
+        with open_session(watched, name="writer") as writes:
             writes.execute(f"begin; insert into {SECOND} values (0)")
             opened.set()
-            wait_until(lambda: scene.sql(waited), WAIT_S, what="a rebuild that waits")
+            wait_until(lambda: watched.sql(waited), WAIT_S, what="a rebuild that waits")
             writes.execute("rollback")
 
     opened = Event()
@@ -278,16 +301,16 @@ def writing(scene: Scene) -> Iterator[None]:
     thread.join()
 
 
-def scene_session(scene: Scene, name: str = "test") -> Session:
-    return session(scene.cluster, dbname=DATABASE, name=name)
+def open_session(watched: WatchedServer, name: str = "test") -> Session:
+    return session(watched.cluster, dbname=DATABASE, name=name)
 
 
-def logged(walk: Walk) -> list[list[str]]:
+def failures_in_log(walk: Walk) -> list[list[str]]:
     """Path, blocks and count, as they were read from the server's log."""
-    return table(walk, "path")
+    return table_rows(walk, "path")
 
 
-def table(walk: Walk, first: str) -> list[list[str]]:
+def table_rows(walk: Walk, first: str) -> list[list[str]]:
     """The rows of its tables whose first column that is."""
     tables = [event["table"] for event in walk.events if event["event"] == "table"]
     return [row for one in tables if one["columns"][0] == first for row in one["rows"]]

@@ -22,8 +22,8 @@ from tests.runbooks.damaged_pages import damage
 from tests.sql import query
 from tests.standbys import copied_standby
 
-BOOK = Path(__file__).parents[2] / "runbooks" / "checksum-failure.md"
-PLAN = compile_text(BOOK.read_text(encoding="utf-8"), BOOK.name)
+RUNBOOK = Path(__file__).parents[2] / "runbooks" / "checksum-failure.md"
+PLAN = compile_text(RUNBOOK.read_text(encoding="utf-8"), RUNBOOK.name)
 ODD = '"an ""odd"" schema"."the Table"'
 MADE = f"""
 create schema "an ""odd"" schema";
@@ -60,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-def seen(cluster: Cluster, block_id: str, dbname: str = "postgres", **values: Any) -> list[dict[str, Any]]:
+def block_rows(cluster: Cluster, block_id: str, dbname: str = "postgres", **values: Any) -> list[dict[str, Any]]:
     """The rows a block of the document gives, names meaning what they mean in a run."""
     _, block = PLAN.block(block_id)
     text, params = statement(block.body, for_sql(values))
@@ -70,7 +70,7 @@ def seen(cluster: Cluster, block_id: str, dbname: str = "postgres", **values: An
 
 
 def relation_at(cluster: Cluster, path: str, dbname: str = "postgres") -> dict[str, Any]:
-    [row] = seen(cluster, "which-relation/preview-2", dbname, path=path)
+    [row] = block_rows(cluster, "which-relation/preview-2", dbname, path=path)
     return row
 
 
@@ -116,7 +116,7 @@ def test_a_file_in_the_default_directory_is_found_if_the_database_has_another_ta
         path = query(made, PATH.format(f"public.{table}"), dbname="elsewhere")
         assert path.startswith(begins)
         assert relation_at(made, path, "elsewhere")["relation"] == f"public.{table}"
-        assert seen(made, "which-relation/preview-2", path=path) == [], "the file of another database"
+        assert block_rows(made, "which-relation/preview-2", path=path) == [], "the file of another database"
 
 
 def test_a_role_that_may_not_see_the_data_path_is_shown_everything_else(made: Cluster) -> None:
@@ -137,8 +137,8 @@ def test_it_starts_only_where_the_failures_are(counts: dict[str, int], holds: bo
     # The counters themselves take a damaged page of each database; what is decided by them stands in the query.
     _, block = PLAN.block("where-is-it/check-2")
     rows = ", ".join(
-        f"({oid}, {name}, {counts.get(said, 0)})"
-        for oid, name, said in ((0, "null", ""), (5, "current_database()", "postgres"), (6, "'app'", "app"))
+        f"({oid}, {name}, {counts.get(message, 0)})"
+        for oid, name, message in ((0, "null", ""), (5, "current_database()", "postgres"), (6, "'app'", "app"))
     )
     text = block.body.replace("from pg_stat_database", f"from (values {rows}) as s (datid, datname, checksum_failures)")
     assert query(made, text).split("|")[0] == ("t" if holds else "f")
@@ -156,7 +156,7 @@ def test_on_a_standby_no_writing_step_is_offered(fresh_cluster: FreshCluster) ->
 
 
 @contextmanager
-def writing(cluster: Cluster) -> Iterator[psycopg.Connection[Any]]:
+def open_write_transaction(cluster: Cluster) -> Iterator[psycopg.Connection[Any]]:
     """A session with an open transaction that has written to the table."""
     with psycopg.connect(cluster.dsn()) as connection:
         connection.execute("insert into public.rows values (0, '')")
@@ -172,21 +172,23 @@ def test_a_rebuild_ended_by_lock_timeout_leaves_an_invalid_index_next_to_a_valid
     for one in (TABLE, FILLED, "create index rows_i on public.rows (i)"):
         query(cluster, one)
     heap = int(query(cluster, "select 'public.rows'::regclass::oid::bigint"))
-    with writing(cluster), session(cluster) as other:
+    with open_write_transaction(cluster), session(cluster) as other:
         other.execute("set lock_timeout = '500ms'")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             other.execute("reindex index concurrently public.rows_i")
     assert query(cluster, INVALID) == "rows_i_ccnew"
     assert query(cluster, "select indisvalid from pg_index where indexrelid = 'public.rows_i'::regclass") == "t"
-    [left] = seen(cluster, "drop-leftovers-of-a-rebuild/preview", what={"heap": heap})
+    [left] = block_rows(cluster, "drop-leftovers-of-a-rebuild/preview", what={"heap": heap})
     assert left["leftover"] == "public.rows_i_ccnew"
     # What another rebuild is at work on is none.
-    with writing(cluster) as holds, session(cluster) as other:
+    with open_write_transaction(cluster) as holds, session(cluster) as other:
         thread = Thread(target=other.execute, args=("reindex index concurrently public.rows_i",))
         thread.start()
         waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like 'reindex%'"
         wait_until(lambda: query(cluster, waits))
-        found = [row["leftover"] for row in seen(cluster, "drop-leftovers-of-a-rebuild/preview", what={"heap": heap})]
+        found = [
+            row["leftover"] for row in block_rows(cluster, "drop-leftovers-of-a-rebuild/preview", what={"heap": heap})
+        ]
         holds.rollback()
         thread.join()
     assert found == ["public.rows_i_ccnew"] and query(cluster, INVALID) == "rows_i_ccnew"

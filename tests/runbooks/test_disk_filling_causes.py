@@ -16,10 +16,10 @@ from dba_console.watch.frames.model import Frame
 from tests.background import idle_sessions, session, wait_until
 from tests.clusters import binaries_of
 from tests.requirements import lacking, require_root
-from tests.runbooks.runs import WAIT_S, Says, Scene, watched
+from tests.runbooks.runs import WAIT_S, AnswerSource, WatchedServer, watched_server
 
-BOOK = "disk-filling"
-TOLD = "prevent-a-recurrence=ticket 4711"
+RUNBOOK = "disk-filling"
+FOLLOW_UP = "prevent-a-recurrence=ticket 4711"
 SIZE_BYTES = 512 * MIB
 SPILLS = """
 select pg_sleep(case when number = 1 then 3600 else 0 end)
@@ -53,21 +53,21 @@ def cluster(disk: LoopDisk) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def scene(cluster: Cluster) -> Iterator[Scene]:
-    with watched(cluster.dsn()) as made:
-        made.calm()
+def watched(cluster: Cluster) -> Iterator[WatchedServer]:
+    with watched_server(cluster.dsn()) as made:
+        made.wait_for_baseline()
         yield made
 
 
 @pytest.fixture
-def copy(disk: LoopDisk) -> Iterator[Path]:
+def sized_file(disk: LoopDisk) -> Iterator[Path]:
     """A file beside the data that is as large as one likes."""
     path = disk.path / "appdb-monday.dump"
     yield path
     path.unlink(missing_ok=True)
 
 
-def fill(disk: LoopDisk, path: Path, pct: float) -> None:
+def fill_to(disk: LoopDisk, path: Path, pct: float) -> None:
     """Let the file be so large that the disk is used to this share, as df says it."""
     path.unlink(missing_ok=True)
     room = os.statvfs(disk.path)
@@ -76,39 +76,41 @@ def fill(disk: LoopDisk, path: Path, pct: float) -> None:
         os.posix_fallocate(file.fileno(), 0, wanted * room.f_frsize)
 
 
-def used(frame: Frame, disk: LoopDisk) -> float | None:
+def used_pct(frame: Frame, disk: LoopDisk) -> float | None:
     return next((row.used_pct for row in frame.disks.mounts if row.path == str(disk.path)), None)
 
 
-def test_a_disk_with_space_and_an_unknown_one_are_left_alone(scene: Scene, disk: LoopDisk) -> None:
+def test_a_disk_with_space_and_an_unknown_one_are_left_alone(watched: WatchedServer, disk: LoopDisk) -> None:
     for mount in (disk.path, Path("/nowhere")):
-        walk = scene.headless(BOOK, "what-grows=temp", mount=str(mount))
+        walk = watched.run_headless(RUNBOOK, "what-grows=temp", mount=str(mount))
         assert walk.code == 7, walk.text
-        assert walk.red() == ["how-full-how-fast/check"] and walk.done() == []
+        assert walk.unmet() == ["how-full-how-fast/check"] and walk.done() == []
 
 
-def test_a_big_file_or_a_slot_ends_the_run_and_names_its_runbook(scene: Scene, disk: LoopDisk, copy: Path) -> None:
-    fill(disk, copy, 86)
-    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
-    big = scene.headless(
-        BOOK, "what-grows=files", "stop-the-writer=stopped", "stop-the-writer=big", mount=str(disk.path)
+def test_a_big_file_or_a_slot_ends_the_run_and_names_its_runbook(
+    watched: WatchedServer, disk: LoopDisk, sized_file: Path
+) -> None:
+    fill_to(disk, sized_file, 86)
+    watched.frame(lambda frame: (used_pct(frame, disk) or 0) > 80, "80 %")
+    big = watched.run_headless(
+        RUNBOOK, "what-grows=files", "stop-the-writer=stopped", "stop-the-writer=big", mount=str(disk.path)
     )
-    slot = scene.headless(BOOK, "what-grows=wal", "what-retains-wal=slot", mount=str(disk.path))
+    slot = watched.run_headless(RUNBOOK, "what-grows=wal", "what-retains-wal=slot", mount=str(disk.path))
     for walk in (big, slot):
         assert walk.code == 0, walk.text
         assert walk.done() == [] and walk.states()["is-there-enough-free-space"] == "skipped"
-    assert copy.exists()
+    assert sized_file.exists()
 
 
 def test_the_fastest_growth_is_shown_first_with_its_amount(
-    scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path
+    watched: WatchedServer, cluster: Cluster, disk: LoopDisk, sized_file: Path
 ) -> None:
     cluster.psql("select pg_create_physical_replication_slot('left', true)")
-    fill(disk, copy, 86)
-    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
+    fill_to(disk, sized_file, 86)
+    watched.frame(lambda frame: (used_pct(frame, disk) or 0) > 80, "80 %")
     with closing(session(cluster, name="writer")) as writer:
         writer.pgconn.send_query(WRITES.encode())
-        walk = scene.headless(BOOK, "what-grows=wal", "what-retains-wal=slot", mount=str(disk.path))
+        walk = watched.run_headless(RUNBOOK, "what-grows=wal", "what-retains-wal=slot", mount=str(disk.path))
         writer.cancel_safe()
     cluster.psql("select pg_drop_replication_slot('left')")
     assert walk.code == 0, walk.text
@@ -120,7 +122,7 @@ def test_the_fastest_growth_is_shown_first_with_its_amount(
 
 
 def test_the_biggest_relations_are_named_while_they_are_rewritten(
-    scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path
+    watched: WatchedServer, cluster: Cluster, disk: LoopDisk, sized_file: Path
 ) -> None:
     other = disk.path / "other"
     other.mkdir()
@@ -133,23 +135,23 @@ def test_the_biggest_relations_are_named_while_they_are_rewritten(
         create index on "Old"."big one" (t)
     """)
     cluster.psql('vacuum analyze "Old"."big one p"')
-    fill(disk, copy, 86)
-    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
+    fill_to(disk, sized_file, 86)
+    watched.frame(lambda frame: (used_pct(frame, disk) or 0) > 80, "80 %")
     with closing(session(cluster, name="rewriting")) as rewriting:
         rewriting.execute("begin")
         rewriting.execute('lock table "Old"."big one p"')
 
         def grown() -> str:
-            copy.unlink()
+            sized_file.unlink()
             return "the volume was grown"
 
-        answers: dict[str, Says] = {
+        answers: dict[str, AnswerSource] = {
             "start": "yes",
             "what-grows": "data",
             "more-space-for-data": grown,
             "manual": "ticket 4711",
         }
-        walk = scene.person(BOOK, answers, mount=str(disk.path))
+        walk = watched.run_interactively(RUNBOOK, answers, mount=str(disk.path))
     assert walk.code == 0, walk.text
     first = walk.rows("more-space-for-data/preview")[0]
     assert first["relation"] == '"Old"."big one p"' and first["tablespace"] == "Slow's", first
@@ -160,7 +162,7 @@ def test_the_biggest_relations_are_named_while_they_are_rewritten(
 
 
 def test_a_spilling_statement_is_cancelled_and_frees_its_space(
-    scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path
+    watched: WatchedServer, cluster: Cluster, disk: LoopDisk, sized_file: Path
 ) -> None:
     with (
         idle_sessions(cluster, 1, name="bystander") as (bystander,),
@@ -170,25 +172,29 @@ def test_a_spilling_statement_is_cancelled_and_frees_its_space(
         asleep = f"select 1 from pg_stat_activity where pid = {report.info.backend_pid} and wait_event = 'PgSleep'"
         wait_until(lambda: cluster.psql(asleep), WAIT_S, what="the sort done, and its files there")
         assert int(cluster.psql(SPILLING)) > 60 * MIB
-        fill(disk, copy, 90)
-        scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
-        scene.raised(BOOK)
-        walk = scene.headless(BOOK, "what-grows=temp", "cancel-queries-that-spill=1", TOLD, mount=str(disk.path))
+        fill_to(disk, sized_file, 90)
+        watched.frame(lambda frame: (used_pct(frame, disk) or 0) > 80, "80 %")
+        watched.wait_until_raised(RUNBOOK)
+        walk = watched.run_headless(
+            RUNBOOK, "what-grows=temp", "cancel-queries-that-spill=1", FOLLOW_UP, mount=str(disk.path)
+        )
         assert walk.code == 0, walk.text
         assert walk.done() == ["cancel-queries-that-spill"]
         assert cluster.psql(SPILLING) == "0"
         assert bystander.execute("select 1").fetchone() == (1,)
 
 
-def test_wal_is_removed_once_less_must_be_kept(scene: Scene, cluster: Cluster, disk: LoopDisk, copy: Path) -> None:
+def test_wal_is_removed_once_less_must_be_kept(
+    watched: WatchedServer, cluster: Cluster, disk: LoopDisk, sized_file: Path
+) -> None:
     cluster.psql("alter system set wal_keep_size = '96MB'")
     cluster.psql("select pg_reload_conf()")
     cluster.psql(
         f"select count(pg_logical_emit_message(false, 'test', repeat('x', {MIB}))) from generate_series(1, 112)"
     )
-    fill(disk, copy, 88)
-    scene.frame(lambda frame: (used(frame, disk) or 0) > 80, "80 %")
-    scene.raised(BOOK)
+    fill_to(disk, sized_file, 88)
+    watched.frame(lambda frame: (used_pct(frame, disk) or 0) > 80, "80 %")
+    watched.wait_until_raised(RUNBOOK)
 
     def lowered() -> str:
         cluster.psql("alter system reset wal_keep_size")
@@ -196,8 +202,8 @@ def test_wal_is_removed_once_less_must_be_kept(scene: Scene, cluster: Cluster, d
         wait_until(lambda: cluster.psql("show wal_keep_size") == "0", WAIT_S)
         return "wal_keep_size to 0"
 
-    walk = scene.person(
-        BOOK,
+    walk = watched.run_interactively(
+        RUNBOOK,
         {
             "start": "yes", "what-grows": "wal", "what-retains-wal": "settings", "retain-less-wal/manual": lowered,
             "ack": "y", "manual": "ticket 4711",

@@ -1,4 +1,4 @@
-"""What `dump` and `dump-jobs` look at before they begin, beside what pg_dump does on the oldest and newest server."""
+"""The checks of `dump` and `dump-jobs`, compared with what pg_dump does on the oldest and newest server."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def shop(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield made
 
 
-def looked(
-    cluster: Cluster, block: str, *, book: str = "dump", user: str = DUMPER, dsn: str = "", **run_as: str
+def run_check(
+    cluster: Cluster, block: str, *, runbook: str = "dump", user: str = DUMPER, dsn: str = "", **run_as: str
 ) -> subprocess.CompletedProcess[str]:
     """A check of the document, run by bash as a run does it."""
-    _, found = compile_text((SHIPPED / f"{book}.md").read_text(), book).block(block)
+    _, found = compile_text((SHIPPED / f"{runbook}.md").read_text(), runbook).block(block)
     env = command_environment(server_environment(dsn or cluster.dsn(user=user), read_only=True))
     env |= {"RB_database": SHOP, "RB_globals": "0", "RB_format": "directory", "RB_same_disk": "0", "RB_to": "/no/x"}
     env |= {name: value for name, value in run_as.items() if name.startswith("RB_")}
@@ -76,7 +76,7 @@ def looked(
     )  # fmt: skip
 
 
-def dumped(cluster: Cluster, *how: str, user: str = DUMPER) -> str:
+def dump_error(cluster: Cluster, *how: str, user: str = DUMPER) -> str:
     """What pg_dump, of the server's version or later, stops with; empty where it comes to its end."""
     try:
         program = find_binaries(["pg_dump"], at_least=cluster.major).program("pg_dump")
@@ -87,7 +87,7 @@ def dumped(cluster: Cluster, *how: str, user: str = DUMPER) -> str:
     return done.stderr if done.returncode else ""
 
 
-def changed(cluster: Cluster, sql: str) -> None:
+def execute(cluster: Cluster, sql: str) -> None:
     cluster.psql(sql, dbname=SHOP)
 
 
@@ -139,7 +139,7 @@ LACKING = {
         "no SELECT on large objects: 1 of", "permission denied for large object",
     ),
 }  # fmt: skip
-"""What is missing, how it is mended, what the check says, what pg_dump says."""
+"""What is missing, its fix, the message of the check, the message of pg_dump."""
 HEALTHY = {
     "nothing special": ("select 1", "select 1"),
     "row security of a partitioned table, which is not read itself": (
@@ -174,89 +174,94 @@ HEALTHY = {
 
 @pytest.mark.parametrize("what", LACKING)
 def test_what_would_stop_pg_dump_is_named_before_it_starts(shop: Cluster, what: str) -> None:
-    breaks, mends, said, stops = LACKING[what]
-    changed(shop, breaks)
+    breaks, mends, message, stops = LACKING[what]
+    execute(shop, breaks)
     try:
-        assert stops in dumped(shop), "pg_dump does not mind: the check has no reason to"
-        done = looked(shop, f"{MOMENT}/rights")
-        assert done.returncode == 1 and said in done.stdout, done
+        assert stops in dump_error(shop), "pg_dump does not mind: the check has no reason to"
+        done = run_check(shop, f"{MOMENT}/rights")
+        assert done.returncode == 1 and message in done.stdout, done
     finally:
-        changed(shop, mends)
+        execute(shop, mends)
 
 
 @pytest.mark.parametrize("what", HEALTHY)
 def test_what_pg_dump_can_dump_is_not_blocked(shop: Cluster, what: str) -> None:
     breaks, mends = HEALTHY[what]
-    changed(shop, breaks)
+    execute(shop, breaks)
     try:
-        done = looked(shop, f"{MOMENT}/rights")
-        assert (done.returncode, dumped(shop)) == (0, ""), done
+        done = run_check(shop, f"{MOMENT}/rights")
+        assert (done.returncode, dump_error(shop)) == (0, ""), done
     finally:
-        changed(shop, mends)
+        execute(shop, mends)
 
 
 def test_a_superuser_may_dump_everything(shop: Cluster) -> None:
-    changed(shop, 'alter table "Items" enable row level security; select lo_create(4711)')
-    changed(shop, "alter large object 4711 owner to other")
+    execute(shop, 'alter table "Items" enable row level security; select lo_create(4711)')
+    execute(shop, "alter large object 4711 owner to other")
     try:
-        assert (looked(shop, f"{MOMENT}/rights", user="postgres").returncode, dumped(shop, user="postgres")) == (0, "")
+        assert (run_check(shop, f"{MOMENT}/rights", user="postgres").returncode, dump_error(shop, user="postgres")) == (
+            0,
+            "",
+        )
     finally:
-        changed(shop, 'alter table "Items" disable row level security; select lo_unlink(4711)')
+        execute(shop, 'alter table "Items" disable row level security; select lo_unlink(4711)')
 
 
 def test_a_statement_the_server_rejects_fails_the_check(shop: Cluster) -> None:
     for block in ("rights", "locks", "disk"):
-        done = looked(shop, f"{MOMENT}/{block}", RB_database="no such database")
+        done = run_check(shop, f"{MOMENT}/{block}", RB_database="no such database")
         assert done.returncode not in (0, 1) and "does not exist" in done.stderr, (block, done)
 
 
-@pytest.mark.parametrize("book", ["dump", "dump-jobs"])
-def test_a_prepared_transaction_that_locks_a_table_is_named(shop: Cluster, book: str) -> None:
+@pytest.mark.parametrize("runbook", ["dump", "dump-jobs"])
+def test_a_prepared_transaction_that_locks_a_table_is_named(shop: Cluster, runbook: str) -> None:
     quoted = PREPARED.replace("'", "''")
-    changed(shop, f"begin; lock table \"Items\" in access exclusive mode; prepare transaction '{quoted}'")
+    execute(shop, f"begin; lock table \"Items\" in access exclusive mode; prepare transaction '{quoted}'")
     try:
-        assert "LOCK TABLE public" in dumped(shop, "--lock-wait-timeout=100"), "pg_dump does not wait for it"
-        done = looked(shop, f"{MOMENT}/locks", book=book)
+        assert "LOCK TABLE public" in dump_error(shop, "--lock-wait-timeout=100"), "pg_dump does not wait for it"
+        done = run_check(shop, f"{MOMENT}/locks", runbook=runbook)
         assert done.returncode == 1, done
         assert re.match(
             rf'public."Items": held for 00:\S+ by prepared transaction \'{quoted}\' of postgres ', done.stdout
         )
     finally:
-        changed(shop, f"rollback prepared '{quoted}'")
-    assert looked(shop, f"{MOMENT}/locks", book=book).returncode == 0
+        execute(shop, f"rollback prepared '{quoted}'")
+    assert run_check(shop, f"{MOMENT}/locks", runbook=runbook).returncode == 0
 
 
-@pytest.mark.parametrize("book", ["dump", "dump-jobs"])
-def test_a_lock_counts_only_on_dumped_objects(shop: Cluster, book: str) -> None:
+@pytest.mark.parametrize("runbook", ["dump", "dump-jobs"])
+def test_a_lock_counts_only_on_dumped_objects(shop: Cluster, runbook: str) -> None:
     """`other` may not see since when: what is not known counts as long."""
-    changed(shop, "alter role other login")
+    execute(shop, "alter role other login")
     with session(shop, dbname=SHOP) as one, session(shop, dbname=SHOP) as two:
         one.execute("begin")
         one.execute("create temp table scratch (i int)")
         one.execute("create table not_there_yet (i int)")
-        assert looked(shop, f"{MOMENT}/locks", book=book, user="other").returncode == 0
+        assert run_check(shop, f"{MOMENT}/locks", runbook=runbook, user="other").returncode == 0
         one.execute('lock table "Items" in share row exclusive mode')
-        assert looked(shop, f"{MOMENT}/locks", book=book, user="other").returncode == 0, "a dump goes on beside it"
+        assert run_check(shop, f"{MOMENT}/locks", runbook=runbook, user="other").returncode == 0, (
+            "a dump goes on beside it"
+        )
         two.execute("begin")
         two.execute("lock table parted in access exclusive mode")
-        done = looked(shop, f"{MOMENT}/locks", book=book, user="other")
+        done = run_check(shop, f"{MOMENT}/locks", runbook=runbook, user="other")
         assert done.returncode == 1 and "public.parted: held for ? by process" in done.stdout, done
         two.execute("rollback")
         one.execute("rollback")
-    changed(shop, "alter role other nologin")
+    execute(shop, "alter role other nologin")
 
 
 def test_what_a_dump_will_not_contain_is_listed(shop: Cluster) -> None:
-    changed(shop, "create subscription elsewhere connection 'dbname=nowhere' publication p with (connect = false)")
+    execute(shop, "create subscription elsewhere connection 'dbname=nowhere' publication p with (connect = false)")
     try:
-        listed = looked(shop, "dump-it/left-out").stdout
+        listed = run_check(shop, "dump-it/left-out").stdout
         assert "1 subscriptions: only a superuser dumps them" in listed, listed
         assert "rows of 1 tables of extension plpgsql" in listed
         assert "roles, passwords, tablespaces" in listed and "pg_restore --create" in listed
-        assert "subscriptions" not in looked(shop, "dump-it/left-out", user="postgres").stdout
-        assert "properties of the database: encoding" in looked(shop, "dump-it/left-out", RB_format="plain").stdout
+        assert "subscriptions" not in run_check(shop, "dump-it/left-out", user="postgres").stdout
+        assert "properties of the database: encoding" in run_check(shop, "dump-it/left-out", RB_format="plain").stdout
     finally:
-        changed(shop, "alter subscription elsewhere set (slot_name = none); drop subscription elsewhere")
+        execute(shop, "alter subscription elsewhere set (slot_name = none); drop subscription elsewhere")
 
 
 def test_the_compression_is_queried_from_pg_dump_itself_which_may_be_a_script(shop: Cluster, tmp_path: Path) -> None:
@@ -265,11 +270,11 @@ def test_the_compression_is_queried_from_pg_dump_itself_which_may_be_a_script(sh
     script_of = tmp_path / "pg_dump"
     script_of.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
     script_of.chmod(0o755)
-    done = looked(shop, "how-it-will-be-done/run-3", RB_compression="auto", RB_programs=str(tmp_path))
+    done = run_check(shop, "how-it-will-be-done/run-3", RB_compression="auto", RB_programs=str(tmp_path))
     assert done.returncode == 0 and done.stderr == "", done
     how = done.stdout.strip()
     assert how in ({"1"} if shop.major < 16 else {"zstd:1", "gzip:1"})
-    assert dumped(shop, "--no-sync", "--format=custom", f"--compress={how}") == ""
+    assert dump_error(shop, "--no-sync", "--format=custom", f"--compress={how}") == ""
     without = tmp_path / "without"
     without.mkdir()
     (without / "pg_dump").write_text(
@@ -277,7 +282,7 @@ def test_the_compression_is_queried_from_pg_dump_itself_which_may_be_a_script(sh
         '*) echo "pg_dump: error: this build does not support compression with ZSTD" >&2; exit 1 ;; esac\n'
     )
     (without / "pg_dump").chmod(0o755)
-    done = looked(shop, "how-it-will-be-done/run-3", RB_compression="auto", RB_programs=str(without))
+    done = run_check(shop, "how-it-will-be-done/run-3", RB_compression="auto", RB_programs=str(without))
     assert (done.returncode, done.stdout) == (0, "gzip:1\n"), done
 
 
@@ -287,25 +292,25 @@ def test_a_disk_that_cannot_be_checked_is_not_mistaken_for_another_one(disk_dire
         cluster.psql("create role reader login password 'r' in role pg_monitor")
         cluster.psql(f'create database "{SHOP}"')
         dsn = f"host=127.0.0.1 port={cluster.port} user=reader password=r dbname=postgres"
-        done = looked(cluster, f"{MOMENT}/disk", dsn=dsn, owner="nobody", RB_to="/proc/x")
+        done = run_check(cluster, f"{MOMENT}/disk", dsn=dsn, owner="nobody", RB_to="/proc/x")
         assert done.returncode == 1 and "on a disk the server writes to: not known" in done.stdout, done
-        meant = looked(cluster, f"{MOMENT}/disk", dsn=dsn, owner="nobody", RB_to="/proc/x", RB_same_disk="1")
+        meant = run_check(cluster, f"{MOMENT}/disk", dsn=dsn, owner="nobody", RB_to="/proc/x", RB_same_disk="1")
         assert meant.returncode == 0
-        away = looked(cluster, f"{MOMENT}/disk", dsn=dsn, RB_to="/proc/x")
+        away = run_check(cluster, f"{MOMENT}/disk", dsn=dsn, RB_to="/proc/x")
         assert away.returncode == 0 and "on a disk the server writes to: no\n" in away.stdout, away
         place = disk_directory / "odd space"
         place.mkdir()
         cluster.account.chown(place)
         disk_directory.chmod(0o711)  # the server's user passes through
         cluster.psql(f"create tablespace elsewhere location '{place}'")
-        beside = looked(cluster, f"{MOMENT}/disk", dsn=dsn, RB_to=f"{place}/x")
+        beside = run_check(cluster, f"{MOMENT}/disk", dsn=dsn, RB_to=f"{place}/x")
         assert beside.returncode == 1 and f"on the same disk: {place}\n" in beside.stdout, beside
 
 
 def test_a_standby_is_dumped_if_replay_waits_for_the_dump_or_is_paused() -> None:
     _, found = compile_text((SHIPPED / "dump.md").read_text(), "dump").block(f"{MOMENT}/standby")
 
-    def undisturbed(cluster: Cluster) -> bool:
+    def replay_does_not_conflict(cluster: Cluster) -> bool:
         return cluster.psql(found.body).startswith("t|")
 
     def delays(streaming: str, archive: str) -> None:
@@ -316,12 +321,12 @@ def test_a_standby_is_dumped_if_replay_waits_for_the_dump_or_is_paused() -> None
             wait_until(lambda: asking.execute(now).fetchall() == wanted, what="the new delays")
 
     with Cluster(durable=False) as primary, copied_standby(primary) as standby:
-        assert undisturbed(primary)
-        assert not undisturbed(standby)
+        assert replay_does_not_conflict(primary)
+        assert not replay_does_not_conflict(standby)
         delays("-1", "30s")
-        assert not undisturbed(standby), "WAL that does not come by streaming counts by another delay"
+        assert not replay_does_not_conflict(standby), "WAL that does not come by streaming counts by another delay"
         delays("-1", "-1")
-        assert undisturbed(standby)
+        assert replay_does_not_conflict(standby)
         delays("30s", "30s")
         standby.psql("select pg_wal_replay_pause()")
-        assert undisturbed(standby)
+        assert replay_does_not_conflict(standby)

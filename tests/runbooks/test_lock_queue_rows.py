@@ -38,7 +38,7 @@ grant usage on schema "Sh op" to public;
 Rows = dict[str, dict[str, Any]]
 
 
-def seen(cluster: Cluster, sql: str, user: str = "postgres") -> Rows:
+def preview_rows(cluster: Cluster, sql: str, user: str = "postgres") -> Rows:
     """The rows of a preview as the console reads them, by application."""
     with psycopg.connect(
         cluster.dsn(user=user, application_name="looks"), autocommit=True, row_factory=dict_row
@@ -48,7 +48,7 @@ def seen(cluster: Cluster, sql: str, user: str = "postgres") -> Rows:
         return {row["application"]: row for row in one.execute(sql.encode()).fetchall()}
 
 
-def told(rows: Rows, *columns: str) -> dict[str, tuple[Any, ...]]:
+def row_summary(rows: Rows, *columns: str) -> dict[str, tuple[Any, ...]]:
     return {name: tuple(row[column] for column in columns) for name, row in rows.items()}
 
 
@@ -89,8 +89,8 @@ def queues(shop: Cluster) -> Iterator[Cluster]:
 def test_the_rows_show_lock_written_data_and_loss_and_the_queue_of_the_finding_is_selected(
     queues: Cluster,
 ) -> None:
-    rows = seen(queues, QUEUE)
-    assert told(rows, "part", "relation", "mode", "wrote") == {
+    rows = preview_rows(queues, QUEUE)
+    assert row_summary(rows, "part", "relation", "mode", "wrote") == {
         "report": ("holds", ORDERS, "AccessShare", "no"),
         "batch": ("holds", ORDERS, "AccessShare, RowExclusive", "yes"),
         "first": ("holds", "public.hot", "RowExclusive", "yes"),
@@ -105,15 +105,15 @@ def test_the_rows_show_lock_written_data_and_loss_and_the_queue_of_the_finding_i
         == "t"
     )
 
-    middle = seen(queues, MIDDLE)
-    assert told(middle, "relation", "mode", "wrote", "lost", "named") == {
+    middle = preview_rows(queues, MIDDLE)
+    assert row_summary(middle, "relation", "mode", "wrote", "lost", "named") == {
         "migration": (ORDERS, "AccessExclusive", "no", "nothing: it can be retried", True),
         "release": (ORDERS, "Share", "yes", "what its transaction wrote", False),
     }
     assert middle["migration"]["behind"] == 3, "release, web and shop"
 
-    root = seen(queues, ROOT)
-    assert told(root, "relation", "wrote", "lost", "named") == {
+    root = preview_rows(queues, ROOT)
+    assert row_summary(root, "relation", "wrote", "lost", "named") == {
         "report": (ORDERS, "no", "its connection", True),
         "batch": (ORDERS, "yes", "all it wrote, and its connection", True),
         "first": ("public.hot", "yes", "all it wrote, and its connection", False),
@@ -121,11 +121,13 @@ def test_the_rows_show_lock_written_data_and_loss_and_the_queue_of_the_finding_i
     }
     assert {name: row["behind"] for name, row in root.items()} == {"report": 4, "batch": 4, "first": 2, "forgotten": 1}
 
-    assert told(seen(queues, MIDDLE, "watcher"), "wrote", "named") == told(middle, "wrote", "named")
-    assert set(seen(queues, ROOT, "watcher")) == set(root)
-    hidden = seen(queues, QUEUE, "stranger")
+    assert row_summary(preview_rows(queues, MIDDLE, "watcher"), "wrote", "named") == row_summary(
+        middle, "wrote", "named"
+    )
+    assert set(preview_rows(queues, ROOT, "watcher")) == set(root)
+    hidden = preview_rows(queues, QUEUE, "stranger")
     assert {row["wrote"] for row in hidden.values()} == {"?"}, "what this role may not see is not told as no"
-    assert seen(queues, MIDDLE, "stranger") == seen(queues, ROOT, "stranger") == {}
+    assert preview_rows(queues, MIDDLE, "stranger") == preview_rows(queues, ROOT, "stranger") == {}
 
 
 def test_without_a_queue_behind_a_strong_lock_the_root_with_most_waiters_is_selected(shop: Cluster) -> None:
@@ -136,8 +138,10 @@ def test_without_a_queue_behind_a_strong_lock_the_root_with_most_waiters_is_sele
         waiting_for_lock(shop, "update public.hot set n = 3", name="third"),
         waiting_for_lock(shop, f"update {ORDERS} set n = 3 where i = 1", name="web"),
     ):
-        assert told(seen(shop, ROOT), "named", "behind") == {"first": (True, 2), "batch": (False, 1)}
-        assert seen(shop, MIDDLE) == {}, "who waits for a row is not cancelled: it has most often written something"
+        assert row_summary(preview_rows(shop, ROOT), "named", "behind") == {"first": (True, 2), "batch": (False, 1)}
+        assert preview_rows(shop, MIDDLE) == {}, (
+            "who waits for a row is not cancelled: it has most often written something"
+        )
 
 
 def test_a_cancelled_concurrent_build_leaves_an_invalid_index(shop: Cluster) -> None:
@@ -146,7 +150,7 @@ def test_a_cancelled_concurrent_build_leaves_an_invalid_index(shop: Cluster) -> 
         waiting_for_lock(shop, "create index concurrently on public.hot (n)", name="build"),
         waiting_for_lock(shop, "vacuum (analyze) public.hot", name="vacuum"),
     ):
-        build = seen(shop, MIDDLE)["build"]
+        build = preview_rows(shop, MIDDLE)["build"]
         assert (build["mode"], build["lost"], build["named"]) == (
             "ShareUpdateExclusive",
             "leaves an invalid index",
@@ -164,11 +168,11 @@ def test_a_prepared_transaction_at_the_root_is_named_with_its_lock(fresh_cluster
             cluster.stop()
             cluster.start()
         with waiting_for_lock(cluster, 'truncate public."Or ders"', name="nightly"):
-            rows = seen(cluster, QUEUE)
-            assert told(rows, "part", "pid", "relation", "wrote") == {
+            rows = preview_rows(cluster, QUEUE)
+            assert row_summary(rows, "part", "pid", "relation", "wrote") == {
                 "prepared transaction": ("holds", 0, 'public."Or ders"', "?")
             }
-            assert seen(cluster, ROOT) == {}
+            assert preview_rows(cluster, ROOT) == {}
             with psycopg.connect(cluster.dsn(application_name="looks"), row_factory=dict_row) as connection:
                 (row,) = connection.execute(PREPARED.encode()).fetchall()
             shown = (row["gid"], row["relation"], row["mode"], row["lost"], row["behind"])
@@ -185,6 +189,6 @@ def test_on_a_standby_the_root_may_be_the_startup_process(fresh_cluster: FreshCl
         held = "select 1 from pg_locks where granted and mode = 'AccessExclusiveLock' and relation = 'orders'::regclass"
         wait_until(lambda: query(standby, held), what="the lock replayed")
         with waiting_for_lock(standby, "select count(*) from public.orders", name="web"):
-            rows = seen(standby, QUEUE)
-            assert told(rows, "part", "mode", "wrote") == {"startup": ("holds", "AccessExclusive", "no")}
-            assert seen(standby, ROOT) == seen(standby, MIDDLE) == {}, "nothing here would end it"
+            rows = preview_rows(standby, QUEUE)
+            assert row_summary(rows, "part", "mode", "wrote") == {"startup": ("holds", "AccessExclusive", "no")}
+            assert preview_rows(standby, ROOT) == preview_rows(standby, MIDDLE) == {}, "nothing here would end it"

@@ -15,32 +15,32 @@ from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.slot_retention import SLOT
 from tests.background import wait_until
 from tests.clusters import binaries_of
-from tests.runbooks.runs import WAIT_S, Scene, assert_named, incident, watched
+from tests.runbooks.runs import WAIT_S, WatchedServer, assert_detected, incident, watched_server
 
-BOOK = "slot-retention"
+RUNBOOK = "slot-retention"
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
 ASKED = "ask-about-the-reader=the team of the reports, by telephone"
-TOLD = "prevent-a-recurrence=told them, ticket 4711"
+FOLLOW_UP = "prevent-a-recurrence=told them, ticket 4711"
 MIB = 1 << 20
 SLOTS = """
 select string_agg(slot_name || ' ' || coalesce(wal_status, '-'), ', ' order by slot_name) from pg_replication_slots
 """
 
 
-def reserve(cluster: Cluster, slot: str) -> None:
+def create_slot(cluster: Cluster, slot: str) -> None:
     cluster.psql(f"select pg_create_physical_replication_slot('{slot}', true)")
 
 
 def write(cluster: Cluster, mebibytes: int) -> None:
-    """So much WAL, and nothing else."""
+    """Write `mebibytes` of WAL, and nothing else."""
     cluster.psql(
         f"select count(pg_logical_emit_message(false, 'test', repeat('x', {MIB}))) from generate_series(1, {mebibytes})"
     )
 
 
 @contextmanager
-def frozen_reader(cluster: Cluster, slot: str) -> Iterator[None]:
-    """Somebody who is connected to the slot, and takes nothing."""
+def stalled_reader(cluster: Cluster, slot: str) -> Iterator[None]:
+    """A reader that is connected to the slot and receives nothing."""
     program = cluster.binaries.program("pg_receivewal")
     with tempfile.TemporaryDirectory(prefix="dbac-reader-") as place:
         command = [str(program), "-D", place, "-S", slot, "-d", cluster.dsn()]
@@ -55,16 +55,16 @@ def frozen_reader(cluster: Cluster, slot: str) -> Iterator[None]:
                 wait_until(lambda: not cluster.psql(active), WAIT_S, what=f"the end of the reader of {slot}")
 
 
-def seen_unread(scene: Scene, slot: str) -> None:
-    """Wait until it is known for how long nobody has read the slot."""
-    scene.frame(
+def wait_until_known_unread(watched: WatchedServer, slot: str) -> None:
+    """Wait until it is known how long the slot has not been read."""
+    watched.frame(
         lambda frame: any(row.name == slot and row.unread_s is not None for row in frame.replication.slots),
         f"{slot}, unread",
     )
 
 
 @pytest.fixture(scope="module")
-def small_files() -> Iterator[Cluster]:
+def small_wal_cluster() -> Iterator[Cluster]:
     """A server of few and small files of WAL, and no slot yet."""
     settings: Settings = {"max_wal_size": "32MB", "min_wal_size": "32MB", "wal_sender_timeout": 0}
     with Cluster(binaries_of(None), settings=settings, durable=False) as made:
@@ -72,48 +72,48 @@ def small_files() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def scene(small_files: Cluster) -> Iterator[Scene]:
-    with watched(small_files.dsn()) as made:
+def watched(small_wal_cluster: Cluster) -> Iterator[WatchedServer]:
+    with watched_server(small_wal_cluster.dsn()) as made:
         yield made
 
 
 @pytest.fixture
-def cluster(small_files: Cluster) -> Iterator[Cluster]:
+def cluster(small_wal_cluster: Cluster) -> Iterator[Cluster]:
     """The same, given back without slots and as it was set."""
-    yield small_files
-    small_files.psql("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
-    small_files.psql("alter system reset all")
-    small_files.psql("select pg_reload_conf()")
+    yield small_wal_cluster
+    small_wal_cluster.psql("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+    small_wal_cluster.psql("alter system reset all")
+    small_wal_cluster.psql("select pg_reload_conf()")
 
 
 def test_the_slot_of_a_lost_replica_is_named_and_dropped_and_its_wal_is_removed() -> None:
-    with incident(BOOK, SMALL) as scene:
-        assert_named(scene.named())
-        frame = scene.frame(
+    with incident(RUNBOOK, SMALL) as watched:
+        assert_detected(watched.cause_and_judge())
+        frame = watched.frame(
             lambda frame: any((row.retained_bytes or 0) > 64 * MIB for row in frame.replication.slots), "kept WAL"
         )
         assert [row.name for row in frame.replication.slots] == [SLOT]
-        scene.cluster.psql("select pg_create_physical_replication_slot('unused')")
-        gone = (BOOK, ASKED, "ask-about-the-reader=gone", TOLD)
-        counted = scene.headless(*gone, "drop-the-slots=1", unread_for="0s")
+        watched.cluster.psql("select pg_create_physical_replication_slot('unused')")
+        gone = (RUNBOOK, ASKED, "ask-about-the-reader=gone", FOLLOW_UP)
+        counted = watched.run_headless(*gone, "drop-the-slots=1", unread_for="0s")
         assert counted.code == 8 and counted.done() == [], "one slot is confirmed by its name"
-        walk = scene.headless(*gone, f"drop-the-slots={SLOT}", unread_for="0s")
+        walk = watched.run_headless(*gone, f"drop-the-slots={SLOT}", unread_for="0s")
         assert walk.code == 0, walk.text
         assert walk.done() == ["drop-the-slots", "is-there-enough-free-space"]
-        assert scene.cluster.psql(SLOTS) == "unused -"
-        reserve(scene.cluster, SLOT)
-        scene.end()
-        assert scene.cluster.psql(SLOTS) == "unused -", "the end of the incident drops its slot too"
+        assert watched.cluster.psql(SLOTS) == "unused -"
+        create_slot(watched.cluster, SLOT)
+        watched.end()
+        assert watched.cluster.psql(SLOTS) == "unused -", "the end of the incident drops its slot too"
 
 
-def test_a_slot_in_use_is_not_dropped(scene: Scene, cluster: Cluster) -> None:
-    reserve(cluster, "left")
-    reserve(cluster, "read")
-    with frozen_reader(cluster, "read"):
+def test_a_slot_in_use_is_not_dropped(watched: WatchedServer, cluster: Cluster) -> None:
+    create_slot(cluster, "left")
+    create_slot(cluster, "read")
+    with stalled_reader(cluster, "read"):
         write(cluster, 100)
-        seen_unread(scene, "left")
-        walk = scene.person(
-            BOOK,
+        wait_until_known_unread(watched, "left")
+        walk = watched.run_interactively(
+            RUNBOOK,
             {"start": "yes", "ask-about-the-reader/choose": "gone", "manual": "told", "drop-the-slots": "left",
              "is-there-enough-free-space/change": "no", "failed": "abort", "undo": "none"},
             unread_for="0s",
@@ -123,70 +123,72 @@ def test_a_slot_in_use_is_not_dropped(scene: Scene, cluster: Cluster) -> None:
         assert cluster.psql("select string_agg(slot_name, ',') from pg_replication_slots") == "read"
 
 
-def test_a_returning_reader_is_waited_for(scene: Scene, cluster: Cluster) -> None:
-    reserve(cluster, "late")
+def test_a_returning_reader_is_waited_for(watched: WatchedServer, cluster: Cluster) -> None:
+    create_slot(cluster, "late")
     write(cluster, 100)
 
-    def comes_back() -> str:
+    def reader_returns() -> str:
         cluster.psql("select pg_replication_slot_advance('late', pg_current_wal_lsn())")
         return "it is started, and reads"
 
-    walk = scene.person(
-        BOOK,
-        {"start": "yes", "choose": "back", "let-it-catch-up": comes_back, "manual": "told", "ack": "y"},
+    walk = watched.run_interactively(
+        RUNBOOK,
+        {"start": "yes", "choose": "back", "let-it-catch-up": reader_returns, "manual": "told", "ack": "y"},
     )
     assert walk.code == 0, walk.text
     assert walk.done() == ["is-there-enough-free-space"]
     assert cluster.psql(SLOTS) == "late reserved"
 
 
-def test_a_slot_is_invalidated_by_a_limit_and_then_dropped_as_lost(scene: Scene, cluster: Cluster) -> None:
-    reserve(cluster, "perhaps")
+def test_a_slot_is_invalidated_by_a_limit_and_then_dropped_as_lost(watched: WatchedServer, cluster: Cluster) -> None:
+    create_slot(cluster, "perhaps")
     write(cluster, 100)
-    walk = scene.headless(
-        BOOK,
+    walk = watched.run_headless(
+        RUNBOOK,
         ASKED,
         "ask-about-the-reader=cap",
         "limit-what-slots-keep=48MB",
-        f"limit-what-slots-keep={scene.target}",
-        TOLD,
+        f"limit-what-slots-keep={watched.target}",
+        FOLLOW_UP,
     )
     assert walk.code == 0, walk.text
     assert cluster.psql("show max_slot_wal_keep_size") == "48MB"
     assert cluster.psql(SLOTS) == "perhaps lost"
-    scene.raised("settings-left")
-    back = scene.headless("put-back")
+    watched.wait_until_raised("settings-left")
+    back = watched.run_headless("put-back")
     assert back.code == 0 and cluster.psql("show max_slot_wal_keep_size") == "-1", back.text
-    reserve(cluster, "fresh")
-    again = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=perhaps", TOLD)
+    create_slot(cluster, "fresh")
+    again = watched.run_headless(RUNBOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=perhaps", FOLLOW_UP)
     assert again.code == 0, again.text
     assert cluster.psql(SLOTS) == "fresh reserved"
 
 
-def test_no_limit_is_set_that_would_invalidate_a_slot_in_use(scene: Scene, cluster: Cluster) -> None:
-    reserve(cluster, "read")
-    with frozen_reader(cluster, "read"):
+def test_no_limit_is_set_that_would_invalidate_a_slot_in_use(watched: WatchedServer, cluster: Cluster) -> None:
+    create_slot(cluster, "read")
+    with stalled_reader(cluster, "read"):
         write(cluster, 100)
-        walk = scene.headless(
-            BOOK, ASKED, "ask-about-the-reader=cap", "limit-what-slots-keep=48MB",
-            f"limit-what-slots-keep={scene.target}", TOLD,
+        walk = watched.run_headless(
+            RUNBOOK, ASKED, "ask-about-the-reader=cap", "limit-what-slots-keep=48MB",
+            f"limit-what-slots-keep={watched.target}", FOLLOW_UP,
         )  # fmt: skip
     assert walk.code == 7, walk.text
-    assert walk.red() == ["limit-what-slots-keep/check"] and walk.done() == []
+    assert walk.unmet() == ["limit-what-slots-keep/check"] and walk.done() == []
     assert "read retains 1" in walk.text
     assert cluster.psql("show max_slot_wal_keep_size") == "-1"
 
 
 def test_a_slot_managed_by_another_program_or_recently_read_is_shown_and_not_preselected(
-    scene: Scene, cluster: Cluster
+    watched: WatchedServer, cluster: Cluster
 ) -> None:
     for slot in ("_cnpg_shop_2", "gone"):
-        reserve(cluster, slot)
+        create_slot(cluster, slot)
     write(cluster, 100)
-    seen_unread(scene, "gone")
-    unsure = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", TOLD)
+    wait_until_known_unread(watched, "gone")
+    unsure = watched.run_headless(RUNBOOK, ASKED, "ask-about-the-reader=gone", FOLLOW_UP)
     assert (unsure.code, unsure.done()) == (0, ["is-there-enough-free-space"]), unsure.ending
-    walk = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=gone", TOLD, unread_for="0s")
+    walk = watched.run_headless(
+        RUNBOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=gone", FOLLOW_UP, unread_for="0s"
+    )
     assert walk.code == 0, walk.text
     assert "gone" not in cluster.psql(SLOTS) and "_cnpg_shop_2" in cluster.psql(SLOTS)
     rows = {row["slot_name"]: row for row in walk.rows("drop-the-slots/preview")}
@@ -201,30 +203,30 @@ def test_a_monitoring_role_can_wait_for_a_reader_and_neither_drops_nor_makes_a_c
     cluster.psql(
         "alter role \"Night's\" set lock_timeout = '50ms'; alter role \"Night's\" set statement_timeout = '9s'"
     )
-    reserve(cluster, "left")
+    create_slot(cluster, "left")
     write(cluster, 100)
 
-    def comes_back() -> str:
+    def reader_returns() -> str:
         cluster.psql("select pg_replication_slot_advance('left', pg_current_wal_lsn())")
         cluster.psql("checkpoint")
         return "it reads again"
 
-    with watched(cluster.dsn(user="Night's")) as modest:
-        seen_unread(modest, "left")
-        refused = modest.headless(
-            BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=left", TOLD, unread_for="0s"
+    with watched_server(cluster.dsn(user="Night's")) as modest:
+        wait_until_known_unread(modest, "left")
+        refused = modest.run_headless(
+            RUNBOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=left", FOLLOW_UP, unread_for="0s"
         )
         assert refused.code == 7 and "the server refused" in refused.text, refused.text
         assert cluster.psql("select string_agg(slot_name, ',') from pg_replication_slots") == "left"
-        walk = modest.person(
-            BOOK, {"start": "yes", "choose": "back", "let-it-catch-up": comes_back, "manual": "told"}
+        walk = modest.run_interactively(
+            RUNBOOK, {"start": "yes", "choose": "back", "let-it-catch-up": reader_returns, "manual": "told"}
         )  # fmt: skip
         assert (walk.code, walk.done()) == (0, []), walk.text
 
 
-def test_if_no_slot_retains_much_there_is_nothing_to_do(scene: Scene, cluster: Cluster) -> None:
-    reserve(cluster, "fresh")
-    walk = scene.headless(BOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=fresh", TOLD)
+def test_if_no_slot_retains_much_there_is_nothing_to_do(watched: WatchedServer, cluster: Cluster) -> None:
+    create_slot(cluster, "fresh")
+    walk = watched.run_headless(RUNBOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=fresh", FOLLOW_UP)
     assert walk.code == 7, walk.text
-    assert walk.red() == ["which-slots/check"] and walk.done() == []
+    assert walk.unmet() == ["which-slots/check"] and walk.done() == []
     assert cluster.psql(SLOTS) == "fresh reserved"

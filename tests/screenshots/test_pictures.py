@@ -20,9 +20,9 @@ from screenshots import png
 from screenshots.glyphs import HEIGHT, WIDTH, shape
 from screenshots.shots import SHOTS, Shot, plain, screen_rows
 from screenshots.svg import MARGIN, drawing
-from tests.terminal.consoles import OVERVIEW, Room, recorded_s, room
+from tests.terminal.consoles import OVERVIEW, Workspace, recorded_s, workspace
 
-__all__ = ["room"]
+__all__ = ["workspace"]
 SVG = "{http://www.w3.org/2000/svg}"
 PICTURES = Path(__file__).parents[2] / "screenshots"
 
@@ -91,18 +91,18 @@ def test_every_image_of_the_repository_is_small_and_loads_nothing(shot: Shot) ->
 
 
 @pytest.mark.terminal
-def test_an_image_shows_what_the_terminal_shows(cluster: Cluster, room: Room) -> None:
-    with room.terminal(cluster.dsn()) as terminal:
+def test_an_image_shows_what_the_terminal_shows(cluster: Cluster, workspace: Workspace) -> None:
+    with workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.wait_for(lambda shown: recorded_s(shown) >= 2)
-    directory = resolve("last", room.sessions)
+    directory = resolve("last", workspace.sessions)
     recording = Recording.open(directory)
     seconds, rest = divmod(recording.last_us, 1_000_000)
     name = recording.meta.target if recording.meta is not None else ""
     recording.close()
     at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:06d}Z"
     shot = Shot("overview", (80, 24), "─ Connections")
-    with room.terminal("replay", str(directory), "--at", at) as terminal:
+    with workspace.terminal("replay", str(directory), "--at", at) as terminal:
         terminal.wait_for("─ Connections")
         seen = terminal.wait_for("REPLAY")
     drawn = plain(asyncio.run(screen_rows(shot, directory, at, name)))

@@ -23,8 +23,8 @@ LIVE = r"LIVE"
 OVERVIEW = r"(?s)─ Connections .*(?<!NOT )LIVE|(?<!NOT )LIVE.*─ Connections "
 
 
-class Room:
-    """Where one test's sessions, sockets and reports lie."""
+class Workspace:
+    """Directories for one test's sessions, sockets and reports."""
 
     def __init__(self, base: Path) -> None:
         self.sessions = base / "sessions"
@@ -43,7 +43,7 @@ class Room:
         return list_agents()
 
     def end_agents(self) -> None:
-        """End them, and see them gone."""
+        """End them and wait until they are gone."""
         for agent in self.agents():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(agent.pid, signal.SIGTERM)
@@ -62,23 +62,23 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[Room]:
-    """A room of the test's own."""
-    with furnished(tmp_path) as made:
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    """A workspace for one test."""
+    with open_workspace(tmp_path) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
-    """A room with one agent for all tests of a module that leave it as it is."""
-    with furnished(tmp_path_factory.mktemp("shared")) as made:
+def shared_workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """A workspace with one agent, shared by the tests of a module that do not change it."""
+    with open_workspace(tmp_path_factory.mktemp("shared")) as made:
         yield made
 
 
 @contextlib.contextmanager
-def furnished(base: Path) -> Iterator[Room]:
-    """A room whose agents are gone after the block."""
-    made = Room(base)
+def open_workspace(base: Path) -> Iterator[Workspace]:
+    """A workspace whose agents are ended after the block."""
+    made = Workspace(base)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in made.environment.items():
             patch.setenv(name, value)

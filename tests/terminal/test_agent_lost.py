@@ -12,14 +12,14 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
-from tests.terminal.consoles import PROGRAM, Room, room
-from tests.terminal.test_runbooks import answer, asked, read_on
+from tests.terminal.consoles import PROGRAM, Workspace, workspace
+from tests.terminal.test_runbooks import answer, close_prompt, wait_for_question
 from tests.terminal.tmux import LIMIT_S, Tmux
 
 pytestmark = pytest.mark.terminal
-__all__ = ["room"]
+__all__ = ["workspace"]
 
-BOOK = """\
+RUNBOOK = """\
 # Killed in its middle
 
 ```toml {runbook}
@@ -37,12 +37,12 @@ echo "said at last"
 """
 
 
-def begun_elsewhere(room: Room, book: Path, dsn: str) -> str:
-    """A run that waits for its start, and that nobody sits at."""
-    command = [*PROGRAM, "runbook", "run", str(book), "--dsn", dsn, "--plain"]
+def begin_on_other_console(workspace: Workspace, runbook: Path, dsn: str) -> str:
+    """A run that waits for its start, without an attached console."""
+    command = [*PROGRAM, "runbook", "run", str(runbook), "--dsn", dsn, "--plain"]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        env={**os.environ, **room.environment},
+        env={**os.environ, **workspace.environment},
     )  # fmt: skip
     assert done.returncode == 130, done
     found = re.search(r"the run (\S+) continues", done.stdout)
@@ -50,32 +50,32 @@ def begun_elsewhere(room: Room, book: Path, dsn: str) -> str:
     return found[1]
 
 
-def opened(way: str, room: Room, book: Path, dsn: str) -> Tmux:
+def open_console(way: str, workspace: Workspace, runbook: Path, dsn: str) -> Tmux:
     """A console with an unfinished run, opened in that way."""
     if way == "run":
-        return room.shell("runbook", "run", str(book), "--dsn", dsn, columns=120)
-    run = begun_elsewhere(room, book, dsn)
-    return room.shell(
+        return workspace.shell("runbook", "run", str(runbook), "--dsn", dsn, columns=120)
+    run = begin_on_other_console(workspace, runbook, dsn)
+    return workspace.shell(
         *{"resume": ("runbook", "resume", run), "attach": ("attach",), "console": (dsn,)}[way], columns=120
     )
 
 
 @pytest.mark.parametrize("way", ["run", "resume", "attach", "console"])
 def test_a_killed_agent_is_replaced_and_the_run_is_resumed_in_place(
-    way: str, cluster: Cluster, room: Room, tmp_path: Path
+    way: str, cluster: Cluster, workspace: Workspace, tmp_path: Path
 ) -> None:
-    book = tmp_path / "killed-in-its-middle.md"
-    book.write_text(BOOK)
-    with opened(way, room, book, cluster.dsn(password="not-looked-at")) as terminal:
+    runbook = tmp_path / "killed-in-its-middle.md"
+    runbook.write_text(RUNBOOK)
+    with open_console(way, workspace, runbook, cluster.dsn(password="not-looked-at")) as terminal:
         if way in ("attach", "console"):
             terminal.wait_for("ANSWER NEEDED|killed-in-its-middle asks")
             terminal.keys("w")
-        asked(terminal, "yes")
-        (before,) = room.agents()
+        wait_for_question(terminal, "yes")
+        (before,) = workspace.agents()
         assert "not-looked-at" not in before.conninfo
         os.kill(before.pid, signal.SIGKILL)
         terminal.wait_for(r"(?s)RUN INTERRUPTED: w.*R resume")
-        (after,) = wait_until(room.agents, LIMIT_S, what="the next agent")
+        (after,) = wait_until(workspace.agents, LIMIT_S, what="the next agent")
         assert (after.key, after.target, after.pid != before.pid) == (before.key, before.target, True)
         terminal.keys("R")
         terminal.wait_for("unknown outcomes")
@@ -90,20 +90,22 @@ def test_a_killed_agent_is_replaced_and_the_run_is_resumed_in_place(
         terminal.wait_for("code=0")
 
 
-def test_an_unfinished_run_gives_the_exit_code_of_a_detached_one(cluster: Cluster, room: Room, tmp_path: Path) -> None:
-    book = tmp_path / "killed-in-its-middle.md"
-    book.write_text(BOOK)
-    with room.shell("runbook", "run", str(book), "--dsn", cluster.dsn(), columns=120) as terminal:
-        asked(terminal, "yes")
-        read_on(terminal)
+def test_an_unfinished_run_gives_the_exit_code_of_a_detached_one(
+    cluster: Cluster, workspace: Workspace, tmp_path: Path
+) -> None:
+    runbook = tmp_path / "killed-in-its-middle.md"
+    runbook.write_text(RUNBOOK)
+    with workspace.shell("runbook", "run", str(runbook), "--dsn", cluster.dsn(), columns=120) as terminal:
+        wait_for_question(terminal, "yes")
+        close_prompt(terminal)
         terminal.keys("q")
         shown = terminal.wait_for("code=130")
         assert "continues until it needs an answer" in shown
-    (agent,) = room.agents()
+    (agent,) = workspace.agents()
     os.kill(agent.pid, signal.SIGKILL)
-    with room.shell("runbook", "resume", columns=120) as terminal:
-        asked(terminal, "yes")
-        read_on(terminal)
+    with workspace.shell("runbook", "resume", columns=120) as terminal:
+        wait_for_question(terminal, "yes")
+        close_prompt(terminal)
         terminal.keys("E")
         terminal.wait_for("because")
         terminal.type("enough")

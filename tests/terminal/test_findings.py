@@ -1,4 +1,4 @@
-"""A finding on a real screen, from a real session that is left in its transaction: told, opened, answered, cleared."""
+"""A finding on a real screen, from a real session left in its transaction: shown, opened, acknowledged, cleared."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import idle_in_transaction
-from tests.terminal.consoles import OVERVIEW, Room, room
+from tests.terminal.consoles import OVERVIEW, Workspace, workspace
 from tests.terminal.tmux import Tmux
 
 pytestmark = pytest.mark.terminal
-__all__ = ["room"]
+__all__ = ["workspace"]
 
 LIMITS = """
 [findings.connections]
@@ -27,29 +27,29 @@ CLEARED = r"finding cleared after [\d.ms]+: idle-in-transaction"
 
 
 @pytest.fixture
-def strict(room: Room, tmp_path: Path) -> Room:
-    """A room whose agents tell of a transaction that is left open for two seconds."""
+def short_limit_workspace(workspace: Workspace, tmp_path: Path) -> Workspace:
+    """A workspace whose agents report a transaction left open for two seconds."""
     with (tmp_path / "config.toml").open("a") as file:
         file.write(LIMITS)
-    return room
+    return workspace
 
 
-def flat(screen: str) -> str:
+def unwrapped(screen: str) -> str:
     """The words of the screen on one line, as one reads them across line ends."""
     return re.sub(r"\s+", " ", screen)
 
 
-def reading(words: str) -> Callable[[str], bool]:
-    return lambda screen: words in flat(screen)
+def shows(words: str) -> Callable[[str], bool]:
+    return lambda screen: words in unwrapped(screen)
 
 
-def test_a_finding_is_shown_opened_acknowledged_and_cleared(cluster: Cluster, strict: Room) -> None:
-    with strict.terminal(cluster.dsn()) as terminal:
+def test_a_finding_is_shown_opened_acknowledged_and_cleared(cluster: Cluster, short_limit_workspace: Workspace) -> None:
+    with short_limit_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         with idle_in_transaction(cluster, name="forgotten") as pid:
             terminal.wait_for(SENTENCE)
             terminal.keys("f")
-            shown = flat(terminal.wait_for(r"warning · idle-in-transaction"))
+            shown = unwrapped(terminal.wait_for(r"warning · idle-in-transaction"))
             assert f"pg_terminate_backend({pid})" in shown and "runbook: idle-in-transaction" in shown
             terminal.keys("Enter")
             shown = terminal.wait_for("around its start")
@@ -57,7 +57,7 @@ def test_a_finding_is_shown_opened_acknowledged_and_cleared(cluster: Cluster, st
             terminal.keys("a")
             terminal.type("ann calls its owner [b]")
             terminal.keys("Enter")
-            shown = terminal.wait_for(reading("acknowledged by"))
+            shown = terminal.wait_for(shows("acknowledged by"))
             assert ": ann calls its owner [b]" in " ".join(shown.split())
             terminal.keys("Up")  # any key ends the notice that took the place of the keys
             terminal.wait_for("u undo")
@@ -67,17 +67,17 @@ def test_a_finding_is_shown_opened_acknowledged_and_cleared(cluster: Cluster, st
         terminal.wait_for(CLEARED)
 
 
-def test_stepping_back_in_a_recording_leads_to_the_finding(cluster: Cluster, strict: Room) -> None:
-    with strict.terminal(cluster.dsn()) as terminal:
+def test_stepping_back_in_a_recording_leads_to_the_finding(cluster: Cluster, short_limit_workspace: Workspace) -> None:
+    with short_limit_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         with idle_in_transaction(cluster, name="forgotten"):
             terminal.wait_for(SENTENCE)
         terminal.wait_for(CLEARED)
-    with strict.terminal("replay", "last") as terminal:
+    with short_limit_workspace.terminal("replay", "last") as terminal:
         terminal.wait_for(r"REPLAY .* PAUSED")
         terminal.keys("End")
         terminal.wait_for(CLEARED)
-        back_to_where_it_was_raised(terminal)
+        step_back_to_raised(terminal)
         terminal.keys("f", "Enter")
         shown = terminal.wait_for("around its start")
         assert "idle in transaction  1 ┤" in shown
@@ -90,26 +90,28 @@ def test_stepping_back_in_a_recording_leads_to_the_finding(cluster: Cluster, str
         terminal.wait_for(r"─ Finding not open yet")
 
 
-def back_to_where_it_was_raised(terminal: Tmux) -> None:
+def step_back_to_raised(terminal: Tmux) -> None:
     """From event to event back until the finding stands on the screen."""
     while not re.search(SENTENCE, seen := terminal.screen()):
         terminal.type("[")
-        terminal.wait_for(no_more(seen))
+        terminal.wait_for(no_longer_shows(seen))
 
 
-def no_more(seen: str) -> Callable[[str], bool]:
+def no_longer_shows(seen: str) -> Callable[[str], bool]:
     return lambda screen: screen != seen
 
 
-def test_names_with_terminal_escapes_do_not_affect_the_screen(cluster: Cluster, strict: Room) -> None:
+def test_names_with_terminal_escapes_do_not_affect_the_screen(
+    cluster: Cluster, short_limit_workspace: Workspace
+) -> None:
     attack = 'select txid_current() as "[red]wide 表[/]"'
     with (
         idle_in_transaction(cluster, attack, name="[b]表"),
-        strict.terminal(cluster.dsn(), columns=60, lines=18) as terminal,
+        short_limit_workspace.terminal(cluster.dsn(), columns=60, lines=18) as terminal,
     ):
         terminal.wait_for(r"[!‼] .*is idle in")
         terminal.keys("f", "Enter")
-        assert "[red]wide 表[/]" in flat(terminal.wait_for("more lines"))
+        assert "[red]wide 表[/]" in unwrapped(terminal.wait_for("more lines"))
         terminal.keys("NPage", "NPage", "NPage")
         terminal.wait_for("events")
         terminal.keys("Escape")

@@ -7,26 +7,28 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.actions.connections import acting
-from tests.actions.temporary_runs import RUN, Books, as_before
-from tests.terminal.consoles import OVERVIEW, Room, room
+from tests.actions.connections import acting_connection
+from tests.actions.run_actions import RUN, RunActions, reset_settings
+from tests.terminal.consoles import OVERVIEW, Workspace, workspace
 
 pytestmark = pytest.mark.terminal
-__all__ = ["room"]
+__all__ = ["workspace"]
 
 
 @pytest.fixture
-def left(cluster: Cluster, room: Room) -> Iterator[Cluster]:
+def pending_cluster(cluster: Cluster, workspace: Workspace) -> Iterator[Cluster]:
     """A server on which a run that is over has set a parameter for a time."""
-    with acting(cluster) as link:
-        books = Books(link, room.state / "dba-console" / "reverts")
+    with acting_connection(cluster) as link:
+        books = RunActions(link, workspace.state / "dba-console" / "reverts")
         books.perform("set-parameters", settings={"maintenance_work_mem": "77MB"}, temporary=True)
     yield cluster
-    as_before(cluster)
+    reset_settings(cluster)
 
 
-def test_pending_reverts_of_a_run_are_shown_first_and_reverted_from_there(left: Cluster, room: Room) -> None:
-    with room.terminal(left.dsn()) as terminal:
+def test_pending_reverts_of_a_run_are_shown_first_and_reverted_from_there(
+    pending_cluster: Cluster, workspace: Workspace
+) -> None:
+    with workspace.terminal(pending_cluster.dsn()) as terminal:
         shown = terminal.wait_for(r"(?s)Settings of a run were not reverted.*by ann.*P revert now +esc later")
         assert RUN in shown and "maintenance_work_mem = 77MB in postgresql.auto.conf, was not set" in shown
         terminal.keys("P")
@@ -41,5 +43,5 @@ def test_pending_reverts_of_a_run_are_shown_first_and_reverted_from_there(left: 
         terminal.wait_for(r"put-back on \S+ · done")
         terminal.keys("Escape")
         terminal.wait_for(OVERVIEW)
-    assert left.psql("show maintenance_work_mem") == "64MB"
-    assert list((room.state / "dba-console" / "reverts").glob("*.json")) == []
+    assert pending_cluster.psql("show maintenance_work_mem") == "64MB"
+    assert list((workspace.state / "dba-console" / "reverts").glob("*.json")) == []

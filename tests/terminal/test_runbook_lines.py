@@ -1,4 +1,4 @@
-"""A runbook begun at a terminal: on the screen, or as lines of text, which ask, hide secrets, and may be left."""
+"""A runbook begun at a terminal: on the screen, or as lines of text that ask, hide secrets, and may be left."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.terminal.consoles import Room, room
+from tests.terminal.consoles import Workspace, workspace
 
 pytestmark = pytest.mark.terminal
-__all__ = ["room"]
+__all__ = ["workspace"]
 
-BOOK = """\
+RUNBOOK = """\
 # Say a word
 
 ```toml {runbook}
@@ -38,15 +38,17 @@ echo "$RB_word" "${RB_key:+with a secret}"
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> str:
+def runbook_file(tmp_path: Path) -> str:
     path = tmp_path / "say-a-word.md"
-    path.write_text(BOOK)
+    path.write_text(RUNBOOK)
     return str(path)
 
 
-def test_a_line_mode_run_asks_and_is_answered_at_a_terminal(cluster: Cluster, room: Room, book: str) -> None:
-    arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--plain")
-    with room.shell(*arguments, columns=100, lines=50) as terminal:
+def test_a_line_mode_run_asks_and_is_answered_at_a_terminal(
+    cluster: Cluster, workspace: Workspace, runbook_file: str
+) -> None:
+    arguments = ("runbook", "run", runbook_file, "--dsn", cluster.dsn(), "--plain")
+    with workspace.shell(*arguments, columns=100, lines=50) as terminal:
         terminal.wait_for(r"word - what is said \[hello\]:")
         terminal.keys("Enter")
         terminal.wait_for("key - what nobody may read:")
@@ -65,9 +67,11 @@ def test_a_line_mode_run_asks_and_is_answered_at_a_terminal(cluster: Cluster, ro
         terminal.wait_for(r"iexten echo ")  # the terminal is as it was
 
 
-def test_an_interrupt_detaches_from_the_run_and_says_how_to_return(cluster: Cluster, room: Room, book: str) -> None:
-    arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--plain", "--input", "word=salve")
-    with room.terminal(*arguments, columns=100, lines=50) as terminal:
+def test_an_interrupt_detaches_from_the_run_and_says_how_to_return(
+    cluster: Cluster, workspace: Workspace, runbook_file: str
+) -> None:
+    arguments = ("runbook", "run", runbook_file, "--dsn", cluster.dsn(), "--plain", "--input", "word=salve")
+    with workspace.terminal(*arguments, columns=100, lines=50) as terminal:
         terminal.wait_for("key - what nobody may read:")
         terminal.type("hunter2")
         terminal.keys("Enter")
@@ -78,9 +82,11 @@ def test_an_interrupt_detaches_from_the_run_and_says_how_to_return(cluster: Clus
         assert re.search(r"runbook resume\s+\d+T\d+Z-say-a-word", screen) and "continues" in screen
 
 
-def test_a_run_started_at_a_terminal_is_shown_on_the_screen(cluster: Cluster, room: Room, book: str) -> None:
-    arguments = ("runbook", "run", book, "--dsn", cluster.dsn(), "--input", "word=salve")
-    with room.terminal(*arguments, columns=120, lines=40) as terminal:
+def test_a_run_started_at_a_terminal_is_shown_on_the_screen(
+    cluster: Cluster, workspace: Workspace, runbook_file: str
+) -> None:
+    arguments = ("runbook", "run", runbook_file, "--dsn", cluster.dsn(), "--input", "word=salve")
+    with workspace.terminal(*arguments, columns=120, lines=40) as terminal:
         terminal.wait_for("key - what nobody may read:")
         terminal.type("hunter2")
         terminal.keys("Enter")

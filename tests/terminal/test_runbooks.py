@@ -1,4 +1,4 @@
-"""A runbook walked in a real terminal on a real server: begun, left by losing the terminal, come back to, ended."""
+"""A runbook run in a real terminal on a real server: begun, terminal lost, attached again, ended."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from tests.terminal.consoles import OVERVIEW, Room, room
+from tests.terminal.consoles import OVERVIEW, Workspace, workspace
 from tests.terminal.tmux import Tmux
 
 pytestmark = pytest.mark.terminal
-__all__ = ["room"]
+__all__ = ["workspace"]
 
-BOOK = """\
+RUNBOOK = """\
 # Walk with me
 
 ```toml {runbook}
@@ -46,7 +46,7 @@ PRINTED = 'first line(?!")'
 """As the command prints it, and not as the question shows the command."""
 
 
-def asked(terminal: Tmux, text: str) -> None:
+def wait_for_question(terminal: Tmux, text: str) -> None:
     """Wait until the run asks for that text to be typed, wherever its sentence is broken."""
     terminal.wait_for(rf"(?i)type[\s│]+`{re.escape(text)}`")
 
@@ -57,21 +57,21 @@ def answer(terminal: Tmux, text: str) -> None:
     terminal.keys("Enter")
 
 
-def read_on(terminal: Tmux) -> None:
+def close_prompt(terminal: Tmux) -> None:
     """Close the prompt of the question."""
     terminal.keys("Escape")
     terminal.wait_for("enter answer")
 
 
 def test_a_run_continues_without_its_terminal_and_is_shown_after_a_reattach(
-    cluster: Cluster, room: Room, tmp_path: Path
+    cluster: Cluster, workspace: Workspace, tmp_path: Path
 ) -> None:
     books, flag = tmp_path / "books", tmp_path / "flag"
     books.mkdir()
-    (books / "walk-with-me.md").write_text(BOOK)
-    config = Path(room.environment["DBA_CONSOLE_CONFIG"])
+    (books / "walk-with-me.md").write_text(RUNBOOK)
+    config = Path(workspace.environment["DBA_CONSOLE_CONFIG"])
     config.write_text(f'{config.read_text()}[runbooks]\npath = ["{books}"]\n')
-    with room.terminal(cluster.dsn()) as terminal:
+    with workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("b")
         terminal.wait_for("/ filter")
@@ -85,22 +85,22 @@ def test_a_run_continues_without_its_terminal_and_is_shown_after_a_reattach(
         terminal.wait_for(r"flag \(path\):")
         terminal.type(str(flag))
         terminal.keys("Enter")
-        asked(terminal, "yes")
+        wait_for_question(terminal, "yes")
         terminal.keys("Enter", "Enter")
         terminal.wait_for("enter alone confirms nothing")
         answer(terminal, "yes")
         shown = terminal.wait_for("create temporary table walked_with_me")
         target = re.search(r"walk-with-me on (\S+) ·", shown)
         assert target is not None
-        asked(terminal, target[1])
+        wait_for_question(terminal, target[1])
         answer(terminal, "another-server")
         terminal.wait_for("'another-server' is not")
         answer(terminal, target[1])
         terminal.wait_for("⧗ 2 Count")
-        asked(terminal, "yes")
+        wait_for_question(terminal, "yes")
         answer(terminal, "yes")
         terminal.wait_for(PRINTED)
-    with room.terminal("attach") as terminal:
+    with workspace.terminal("attach") as terminal:
         terminal.wait_for("walk-with-me runs")
         terminal.keys("w")
         terminal.wait_for(PRINTED)

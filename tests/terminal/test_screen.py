@@ -11,15 +11,17 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import idle_sessions
-from tests.terminal.consoles import OVERVIEW, PROGRAM, Room, recorded_s, room, shared
+from tests.terminal.consoles import OVERVIEW, PROGRAM, Workspace, recorded_s, shared_workspace, workspace
 from tests.terminal.tmux import Tmux
 
 pytestmark = pytest.mark.terminal
-__all__ = ["room", "shared"]
+__all__ = ["shared_workspace", "workspace"]
 
 
-def test_the_overview_fits_eighty_by_twenty_four_in_sixteen_colours(cluster: Cluster, shared: Room) -> None:
-    with idle_sessions(cluster, 7), shared.terminal(cluster.dsn()) as terminal:
+def test_the_overview_fits_eighty_by_twenty_four_in_sixteen_colours(
+    cluster: Cluster, shared_workspace: Workspace
+) -> None:
+    with idle_sessions(cluster, 7), shared_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         shown = terminal.wait_for(r"idle 7")
         assert "primary" in shown and "1-9 panel" in shown
@@ -28,8 +30,10 @@ def test_the_overview_fits_eighty_by_twenty_four_in_sixteen_colours(cluster: Clu
         assert re.search(r"\x1b\[[0-9;]*3[0-7]m", coloured)
 
 
-def test_leaving_restores_the_terminal_and_says_that_the_agent_continues(cluster: Cluster, shared: Room) -> None:
-    with shared.shell(cluster.dsn()) as terminal:
+def test_leaving_restores_the_terminal_and_says_that_the_agent_continues(
+    cluster: Cluster, shared_workspace: Workspace
+) -> None:
+    with shared_workspace.shell(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("q")
         shown = terminal.wait_for("code=0")
@@ -37,11 +41,11 @@ def test_leaving_restores_the_terminal_and_says_that_the_agent_continues(cluster
         after = terminal.wait_for("iutf8")
         assert "─ Connections" not in after
         assert all(re.search(rf"(?<!-)\b{flag}\b", after) for flag in ("icanon", "echo", "isig", "icrnl"))
-        assert len(shared.agents()) == 1
+        assert len(shared_workspace.agents()) == 1
 
 
-def test_every_panel_opens_by_its_number_on_a_wide_terminal(cluster: Cluster, shared: Room) -> None:
-    with shared.terminal(cluster.dsn(), columns=160, lines=50) as terminal:
+def test_every_panel_opens_by_its_number_on_a_wide_terminal(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with shared_workspace.terminal(cluster.dsn(), columns=160, lines=50) as terminal:
         terminal.wait_for(OVERVIEW)
         for key, text in (("9", "Sessions"), ("8", "mount"), ("3", "kernel setting"), ("4", "xid"), ("c", "agent cpu")):
             terminal.keys(key)
@@ -50,8 +54,10 @@ def test_every_panel_opens_by_its_number_on_a_wide_terminal(cluster: Cluster, sh
         terminal.wait_for("─ Connections ")
 
 
-def test_pausing_and_stepping_are_shown_in_the_header_and_end_returns_to_live(cluster: Cluster, shared: Room) -> None:
-    with shared.terminal(cluster.dsn()) as terminal:
+def test_pausing_and_stepping_are_shown_in_the_header_and_end_returns_to_live(
+    cluster: Cluster, shared_workspace: Workspace
+) -> None:
+    with shared_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.wait_for(lambda shown: recorded_s(shown) >= 3)
         terminal.keys("Space")
@@ -62,26 +68,26 @@ def test_pausing_and_stepping_are_shown_in_the_header_and_end_returns_to_live(cl
         terminal.wait_for("LIVE")
 
 
-def test_a_mark_of_one_console_is_shown_on_the_other(cluster: Cluster, shared: Room) -> None:
-    with shared.terminal(cluster.dsn()) as first, shared.terminal(cluster.dsn()) as second:
+def test_a_mark_of_one_console_is_shown_on_the_other(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with shared_workspace.terminal(cluster.dsn()) as first, shared_workspace.terminal(cluster.dsn()) as second:
         first.wait_for(OVERVIEW)
         second.wait_for(OVERVIEW)
         first.keys("m")
         first.type("pages are slow")
         first.keys("Enter")
         second.wait_for("pages are slow")
-        assert len(shared.agents()) == 1
+        assert len(shared_workspace.agents()) == 1
 
 
-def test_reattaching_shows_what_was_recorded_meanwhile(cluster: Cluster, shared: Room) -> None:
-    with shared.terminal(cluster.dsn()) as terminal:
+def test_reattaching_shows_what_was_recorded_meanwhile(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with shared_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("n")
         terminal.type("before I left")
         terminal.keys("Enter")
         terminal.keys("q")
         terminal.wait_ended()
-    with shared.terminal("attach") as terminal:
+    with shared_workspace.terminal("attach") as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("0")
         terminal.wait_for("before I left")
@@ -95,11 +101,13 @@ def test_reattaching_shows_what_was_recorded_meanwhile(cluster: Cluster, shared:
         terminal.wait_for(paused)
 
 
-def test_a_recording_is_replayed_with_the_same_keys_and_accepts_no_marks(cluster: Cluster, shared: Room) -> None:
-    with shared.terminal(cluster.dsn()) as terminal:
+def test_a_recording_is_replayed_with_the_same_keys_and_accepts_no_marks(
+    cluster: Cluster, shared_workspace: Workspace
+) -> None:
+    with shared_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.wait_for(lambda shown: recorded_s(shown) >= 2)
-    with shared.terminal("replay", "last") as terminal:
+    with shared_workspace.terminal("replay", "last") as terminal:
         terminal.wait_for(r"REPLAY .* PAUSED")
         terminal.keys("Right")
         terminal.type("+")
@@ -112,8 +120,8 @@ def test_a_recording_is_replayed_with_the_same_keys_and_accepts_no_marks(cluster
         assert terminal.wait_ended() == 0
 
 
-def test_a_terminal_resized_under_the_console_is_laid_out_again(cluster: Cluster, shared: Room) -> None:
-    with shared.terminal(cluster.dsn()) as terminal:
+def test_a_terminal_resized_under_the_console_is_laid_out_again(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with shared_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.resize(20, 5)
         terminal.wait_for("too small")
@@ -121,35 +129,35 @@ def test_a_terminal_resized_under_the_console_is_laid_out_again(cluster: Cluster
         terminal.wait_for(lambda shown: max(map(len, shown.splitlines())) > 120 and "LIVE" in shown)
 
 
-def test_without_colour_no_colour_is_sent(cluster: Cluster, shared: Room) -> None:
-    with shared.terminal(cluster.dsn(), term="screen-256color", NO_COLOR="1") as terminal:
+def test_without_colour_no_colour_is_sent(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with shared_workspace.terminal(cluster.dsn(), term="screen-256color", NO_COLOR="1") as terminal:
         terminal.wait_for(OVERVIEW)
         assert not re.search(r"\x1b\[(?:[0-9]+;)*(?:3[0-8]|4[0-8]|9[0-7])[;m]", terminal.screen(colours=True))
 
 
-def test_a_dumb_terminal_is_refused_and_the_text_command_is_named(cluster: Cluster, room: Room) -> None:
+def test_a_dumb_terminal_is_refused_and_the_text_command_is_named(cluster: Cluster, workspace: Workspace) -> None:
     script = 'TERM=dumb "$@"; echo "code=$?"; exec cat'
     command = ["sh", "-c", script, "sh", *PROGRAM, cluster.dsn()]
-    with Tmux(command, environment=room.environment) as terminal:
+    with Tmux(command, environment=workspace.environment) as terminal:
         shown = terminal.wait_for("code=5")
         assert "dba-console show" in shown
-        assert room.agents() == []
+        assert workspace.agents() == []
 
 
-def test_a_killed_agent_is_reported_as_lost_and_another_takes_over(cluster: Cluster, room: Room) -> None:
-    with room.terminal(cluster.dsn()) as terminal:
+def test_a_killed_agent_is_reported_as_lost_and_another_takes_over(cluster: Cluster, workspace: Workspace) -> None:
+    with workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
-        (agent,) = room.agents()
+        (agent,) = workspace.agents()
         os.kill(agent.pid, signal.SIGKILL)
-        terminal.wait_for(lambda shown: any(other.pid != agent.pid and other.consoles for other in room.agents()))
+        terminal.wait_for(lambda shown: any(other.pid != agent.pid and other.consoles for other in workspace.agents()))
         terminal.wait_for(OVERVIEW)
         terminal.keys("m", "Enter")
         terminal.wait_for("mark recorded")
 
 
-def test_ctrl_z_returns_to_the_shell_and_fg_to_the_console(cluster: Cluster, room: Room) -> None:
+def test_ctrl_z_returns_to_the_shell_and_fg_to_the_console(cluster: Cluster, workspace: Workspace) -> None:
     script = "exec env PS1='$ ' bash --norc --noprofile -i"
-    with Tmux(["sh", "-c", script], term="screen", environment=room.environment) as terminal:
+    with Tmux(["sh", "-c", script], term="screen", environment=workspace.environment) as terminal:
         terminal.wait_for(r"\$ ")
         terminal.type(shlex.join([*PROGRAM, cluster.dsn()]))
         terminal.keys("Enter")
@@ -175,8 +183,8 @@ def test_ctrl_z_returns_to_the_shell_and_fg_to_the_console(cluster: Cluster, roo
         terminal.wait_for("left-0")
 
 
-def test_without_a_waiting_shell_ctrl_z_says_so(cluster: Cluster, room: Room) -> None:
-    with room.terminal(cluster.dsn()) as terminal:
+def test_without_a_waiting_shell_ctrl_z_says_so(cluster: Cluster, workspace: Workspace) -> None:
+    with workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         terminal.keys("C-z")
         terminal.wait_for("not started from a shell with job control")

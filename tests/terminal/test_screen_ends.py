@@ -21,11 +21,11 @@ import pytest
 
 from dba_console.demo.cluster import Cluster
 from tests.background import wait_until
-from tests.terminal.consoles import OVERVIEW, PROGRAM, Room, alive, recorded_s, room, shared
+from tests.terminal.consoles import OVERVIEW, PROGRAM, Workspace, alive, recorded_s, shared_workspace, workspace
 from tests.terminal.tmux import LIMIT_S, OF_THE_SIZE, Tmux
 
 pytestmark = pytest.mark.terminal
-__all__ = ["room", "shared"]
+__all__ = ["shared_workspace", "workspace"]
 
 
 class Pty:
@@ -53,7 +53,7 @@ class Pty:
 
     @property
     def unread(self) -> int:
-        """Bytes the console has written that nobody has read."""
+        """Bytes the console has written that were not read."""
         return int.from_bytes(fcntl.ioctl(self.master, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def wait(self, timeout: float = LIMIT_S) -> int:
@@ -87,9 +87,9 @@ class Pty:
 
 
 @contextmanager
-def bare(room: Room, *arguments: str, columns: int = 80, lines: int = 24) -> Iterator[Pty]:
+def console_on_pty(workspace: Workspace, *arguments: str, columns: int = 80, lines: int = 24) -> Iterator[Pty]:
     clean = {name: value for name, value in os.environ.items() if name not in OF_THE_SIZE}
-    environment = {**clean, **room.environment, "TERM": "screen", "LC_ALL": "C.UTF-8"}
+    environment = {**clean, **workspace.environment, "TERM": "screen", "LC_ALL": "C.UTF-8"}
     made = Pty([*PROGRAM, *arguments], environment, columns, lines)
     try:
         yield made
@@ -97,31 +97,31 @@ def bare(room: Room, *arguments: str, columns: int = 80, lines: int = 24) -> Ite
         made.close()
 
 
-def test_sigterm_ends_the_screen_cleanly_and_the_agent_continues(cluster: Cluster, shared: Room) -> None:
-    with shared.shell(cluster.dsn()) as terminal:
+def test_sigterm_ends_the_screen_cleanly_and_the_agent_continues(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with shared_workspace.shell(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         child = int(Path(f"/proc/{terminal.pid}/task/{terminal.pid}/children").read_text().split()[0])
         os.kill(child, signal.SIGTERM)
         after = terminal.wait_for(r"(?s)code=130.*icanon")
         assert "─ Connections" not in after
         assert all(re.search(rf"(?<!-)\b{flag}\b", after) for flag in ("icanon", "echo", "isig"))
-        assert len(shared.agents()) == 1
+        assert len(shared_workspace.agents()) == 1
 
 
 def test_a_terminal_closed_under_the_console_leaves_no_orphan_and_the_agent_continues(
-    cluster: Cluster, shared: Room
+    cluster: Cluster, shared_workspace: Workspace
 ) -> None:
-    with shared.terminal(cluster.dsn()) as terminal:
+    with shared_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)
         pid = terminal.pid
         terminal.hang_up()
         wait_until(lambda: not alive(pid), LIMIT_S, what="the end of the console")
-        (agent,) = shared.agents()
+        (agent,) = shared_workspace.agents()
         assert alive(agent.pid)
 
 
-def test_a_hang_up_without_a_signal_ends_the_console_too(cluster: Cluster, shared: Room) -> None:
-    with bare(shared, cluster.dsn()) as console:
+def test_a_hang_up_without_a_signal_ends_the_console_too(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with console_on_pty(shared_workspace, cluster.dsn()) as console:
         console.read_until(b"LIVE")
         # No controlling terminal, so no SIGHUP is sent: only the end of the terminal itself tells.
         os.close(console.master)
@@ -154,8 +154,8 @@ def test_output_a_dead_terminal_did_not_accept_changes_no_exit_code() -> None:
         console.close()
 
 
-def test_leaving_turns_every_terminal_mode_off_again(cluster: Cluster, shared: Room) -> None:
-    with bare(shared, cluster.dsn()) as console:
+def test_leaving_turns_every_terminal_mode_off_again(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with console_on_pty(shared_workspace, cluster.dsn()) as console:
         console.read_until(b"LIVE")
         os.write(console.master, b"q")
         assert console.wait() == 0
@@ -166,22 +166,22 @@ def test_leaving_turns_every_terminal_mode_off_again(cluster: Cluster, shared: R
         assert console.seen.rfind(b"\x1b[?25h") > console.seen.rfind(b"\x1b[?25l")
 
 
-def test_without_the_mouse_no_mouse_reports_are_requested(cluster: Cluster, shared: Room) -> None:
-    with bare(shared, cluster.dsn(), "--no-mouse") as console:
+def test_without_the_mouse_no_mouse_reports_are_requested(cluster: Cluster, shared_workspace: Workspace) -> None:
+    with console_on_pty(shared_workspace, cluster.dsn(), "--no-mouse") as console:
         console.read_until(b"LIVE")
         assert not re.search(rb"\x1b\[\?(1000|1002|1003|1006|1016)h", console.seen)
 
 
 def test_a_terminal_that_is_not_read_stalls_only_the_console_and_can_still_be_ended(
-    cluster: Cluster, shared: Room
+    cluster: Cluster, shared_workspace: Workspace
 ) -> None:
-    with bare(shared, cluster.dsn(), columns=300, lines=100) as stalled:
+    with console_on_pty(shared_workspace, cluster.dsn(), columns=300, lines=100) as stalled:
         stalled.read_until(b"LIVE")
         # From here on nobody reads: keys make the console paint until the terminal's buffer is full.
         for _ in range(300):
             os.write(stalled.master, b"9\x1b[B0c1")
         wait_until(lambda: stalled.unread > 4000, LIMIT_S, what="a full terminal buffer")
-        with shared.terminal(cluster.dsn()) as other:
+        with shared_workspace.terminal(cluster.dsn()) as other:
             before = recorded_s(other.wait_for(OVERVIEW))
             other.wait_for(lambda shown: recorded_s(shown) > before + 2)
             assert "dropped" not in other.screen()
@@ -213,16 +213,16 @@ sys.exit(run_console(live_feed(nobody, nobody), ScreenOptions()))
 """
 
 
-def test_a_crash_prints_three_lines_and_reports_without_locals_or_secrets(room: Room, tmp_path: Path) -> None:
+def test_a_crash_prints_three_lines_and_reports_without_locals_or_secrets(workspace: Workspace, tmp_path: Path) -> None:
     program = tmp_path / "crashing.py"
     program.write_text(CRASHING)
     script = '"$@"; echo "code=$?"; stty -a; exec cat'
     command = ["sh", "-c", script, "sh", PROGRAM[0], str(program)]
-    with Tmux(command, columns=160, environment=room.environment) as terminal:
+    with Tmux(command, columns=160, environment=workspace.environment) as terminal:
         shown = terminal.wait_for(r"(?s)code=1.*icanon")
         assert "the screen failed: RuntimeError: cannot lay out" in shown
         assert "hunter2" not in shown and "Traceback" not in shown
-        (report,) = room.state.glob("**/crash-*.txt")
+        (report,) = workspace.state.glob("**/crash-*.txt")
         assert str(report) in shown.replace("\n", "")
         assert report.stat().st_mode & 0o777 == 0o600
         text = report.read_text()

@@ -22,13 +22,13 @@ from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.samples.event import Event
 from tests.clocks import HeldClock
-from tests.tui.hand_feed import START_US, HandFeed, MemoryPast, S, tick
+from tests.tui.manual_feed import START_US, ManualFeed, MemoryRecording, S, tick
 
 
 class Screen:
     """The running screen: press keys, read lines."""
 
-    def __init__(self, app: ConsoleApp, feed: HandFeed, pilot: Pilot[int]) -> None:
+    def __init__(self, app: ConsoleApp, feed: ManualFeed, pilot: Pilot[int]) -> None:
         self.app = app
         self.feed = feed
         self._pilot = pilot
@@ -100,19 +100,19 @@ def key_of(word: str) -> Key:
 
 @asynccontextmanager
 async def screen(
-    past: MemoryPast | None = None,
+    past: MemoryRecording | None = None,
     *,
     can_go_live: bool = True,
     size: tuple[int, int] = (80, 24),
     options: ScreenOptions | None = None,
-    books: Sequence[LoadedRunbook] | Callable[[], Sequence[LoadedRunbook]] = (),
+    runbooks: Sequence[LoadedRunbook] | Callable[[], Sequence[LoadedRunbook]] = (),
     history: Callable[[], TargetJobHistory] = TargetJobHistory,
     clock: Clock = SYSTEM,
 ) -> AsyncIterator[Screen]:
-    feed = HandFeed(past, can_go_live=can_go_live)
+    feed = ManualFeed(past, can_go_live=can_go_live)
     app = ConsoleApp(
         feed, options or ScreenOptions(), "16", load_job_history=history,
-        load_runbooks=lambda: RunbooksArrived(tuple(books() if callable(books) else books)), clock=clock,
+        load_runbooks=lambda: RunbooksArrived(tuple(runbooks() if callable(runbooks) else runbooks)), clock=clock,
     )  # fmt: skip
     feed.start()
     async with app.run_test(size=size) as pilot:
@@ -235,7 +235,7 @@ async def test_a_note_while_paused_is_about_the_time_shown() -> None:
 
 
 async def test_a_recording_refuses_marks_with_the_reason() -> None:
-    async with screen(MemoryPast([tick(0), tick(1)]), can_go_live=False) as shown:
+    async with screen(MemoryRecording([tick(0), tick(1)]), can_go_live=False) as shown:
         await shown.until("Connections")
         await shown.press("m")
         assert "nothing can be added" in shown.text
@@ -263,7 +263,7 @@ async def test_time_travel_works_in_a_panel_as_in_the_overview() -> None:
 
 
 async def test_going_to_a_time_queries_the_recording() -> None:
-    past = MemoryPast([tick(number, sessions=number + 1) for number in range(10)])
+    past = MemoryRecording([tick(number, sessions=number + 1) for number in range(10)])
     async with screen(past, can_go_live=False) as shown:
         await shown.until("REPLAY")
         await shown.press("g", "plus", "6", "s", "enter")
@@ -272,7 +272,7 @@ async def test_going_to_a_time_queries_the_recording() -> None:
 
 async def test_brackets_go_to_a_mark() -> None:
     marks = [Event(wall_us=START_US + 4 * S, kind="mark", text="here", seq=1)]
-    past = MemoryPast([tick(number, sessions=number + 1) for number in range(10)], marks)
+    past = MemoryRecording([tick(number, sessions=number + 1) for number in range(10)], marks)
     async with screen(past, can_go_live=False) as shown:
         await shown.until("active 1")
         await shown.press("right_square_bracket")

@@ -1,4 +1,4 @@
-"""A panel in full: its tables share the screen, its selected row is told in full, and it closes from the inside out."""
+"""A panel in full: its tables share the screen, its selected row is shown in full, it closes from the inside out."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from dba_console.tui.feed import (
 )
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import decode_sample, encode_sample
-from tests.tui.hand_feed import tick
-from tests.walkthrough.views import DROP
-from tests.walkthrough.views import OUTPUT as LINES
+from tests.tui.manual_feed import tick
+from tests.walkthrough.sample_views import DROP
+from tests.walkthrough.sample_views import OUTPUT as LINES
 
 
 def test_everything_pending_is_taken_once() -> None:

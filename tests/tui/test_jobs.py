@@ -18,11 +18,11 @@ from dba_console.watch.samples.postgres import Activity, Operations, Sessions
 from dba_console.watch.samples.sample import Sample
 from tests import build
 from tests.clocks import HeldClock
-from tests.jobs import NOW_US, dump_row, frame_of, job, nights
-from tests.tui.hand_feed import BOOT, START_US, S
+from tests.jobs import NOW_US, dump_row, frame_of, job, nightly_runs
+from tests.tui.manual_feed import BOOT, START_US, S
 from tests.tui.test_console import screen
 
-PAST = TargetJobHistory(jobs=(job(), job("other", nights(3))), until_us=NOW_US)
+PAST = TargetJobHistory(jobs=(job(), job("other", nightly_runs(3))), until_us=NOW_US)
 
 
 def shown(view: JobPage | JobsView, frame: Frame | None, height: int = 22, *, live: bool = True) -> str:
@@ -133,14 +133,16 @@ def test_the_selection_stays_on_a_row_whose_program_is_found() -> None:
 def test_the_history_is_reread_only_when_old_and_its_errors_are_reported() -> None:
     clock, arrived = HeldClock(), list[TargetJobHistory]()
 
-    def broken() -> TargetJobHistory:
+    def failing_read() -> TargetJobHistory:
         raise OSError("the disk is gone")
 
-    shelf = BackgroundLoader("job history", broken, lambda why: TargetJobHistory(note=why), arrived.append, clock)
+    loaders = BackgroundLoader(
+        "job history", failing_read, lambda why: TargetJobHistory(note=why), arrived.append, clock
+    )
     for _ in range(3):
-        shelf.reread_if_old()
-        assert shelf.wait_until_read(60.0)
+        loaders.reread_if_old()
+        assert loaders.wait_until_read(60.0)
     clock.advance(31.0)
-    shelf.reread_if_old()
-    assert shelf.wait_until_read(60.0)
+    loaders.reread_if_old()
+    assert loaders.wait_until_read(60.0)
     assert len(arrived) == 2 and "the disk is gone" in (arrived[0].note or "")

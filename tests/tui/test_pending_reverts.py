@@ -1,4 +1,4 @@
-"""What runs have left changed is shown before all else, once, and put back with a key."""
+"""Settings that runs did not revert are shown first, once, and reverted with a key."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dba_console.agent.protocol import RunBegin
 from dba_console.runbooks.library import SHIPPED
 from dba_console.tui.loaders import LoadedRunbook
 from dba_console.watch.samples.findings import FindingNow
-from tests.tui.hand_feed import START_US
+from tests.tui.manual_feed import START_US
 from tests.tui.test_console import screen as opened
-from tests.tui.test_findings import FULL, given
+from tests.tui.test_findings import FULL, give_findings
 
-LEFT = FindingNow(
+NOT_REVERTED = FindingNow(
     "settings-left", "settings-left", "critical", "",
     "fsync (off), work_mem (9MB) still differ from before run r-1 (ended)",
     {"settings": ["fsync = off in postgresql.auto.conf, was not set", "work_mem = 9MB for role app, was 4MB"],
      "who": ["ann"], "runs": ["r-1"]},
     START_US, START_US, ["settings-left"], [], "put-back", "run the runbook put-back",
 )  # fmt: skip
-GOING = structs.replace(
-    LEFT, severity="info", text="fsync (off) for run r-1: a crash of the host destroys the whole cluster"
+OF_ACTIVE_RUN = structs.replace(
+    NOT_REVERTED, severity="info", text="fsync (off) for run r-1: a crash of the host destroys the whole cluster"
 )
 TITLE = "Settings of a run were not reverted"
-BOOK = LoadedRunbook("put-back", TITLE, "put-back.md", (SHIPPED / "put-back.md").read_text())
+RUNBOOK = LoadedRunbook("put-back", TITLE, "put-back.md", (SHIPPED / "put-back.md").read_text())
 
 
 async def test_a_console_starts_with_the_pending_reverts_of_a_run() -> None:
     async with opened() as screen:
-        await given(screen, FULL, LEFT)
+        await give_findings(screen, FULL, NOT_REVERTED)
         assert TITLE in screen.text and "fsync = off in postgresql.auto.conf, was not set" in screen.text
         assert "work_mem = 9MB for role app, was 4MB" in screen.text and "by ann" in screen.text
         assert " P reverts them now (runbook put-back)" in screen.text
@@ -36,57 +36,57 @@ async def test_a_console_starts_with_the_pending_reverts_of_a_run() -> None:
 
 
 async def test_capital_p_starts_the_runbook_and_its_run_is_shown_instead() -> None:
-    async with opened(books=[BOOK]) as screen:
-        await given(screen, LEFT)
+    async with opened(runbooks=[RUNBOOK]) as screen:
+        await give_findings(screen, NOT_REVERTED)
         await screen.press("P")
         await screen.until(lambda: bool(screen.feed.asked))
         [asked] = screen.feed.asked
-        assert isinstance(asked, RunBegin) and asked.text == BOOK.text and asked.mode == "run"
+        assert isinstance(asked, RunBegin) and asked.text == RUNBOOK.text and asked.mode == "run"
 
 
 async def test_escape_postpones_it_and_it_does_not_return() -> None:
     async with opened() as screen:
-        await given(screen, LEFT)
+        await give_findings(screen, NOT_REVERTED)
         await screen.press("escape")
         assert TITLE not in screen.text and "Connections" in screen.text
-        await given(screen, number=4)
-        await given(screen, LEFT, number=5)
+        await give_findings(screen, number=4)
+        await give_findings(screen, NOT_REVERTED, number=5)
         assert TITLE not in screen.text
 
 
 async def test_enter_alone_does_nothing() -> None:
-    async with opened(books=[BOOK]) as screen:
-        await given(screen, LEFT)
+    async with opened(runbooks=[RUNBOOK]) as screen:
+        await give_findings(screen, NOT_REVERTED)
         await screen.press("enter", "y")
         assert screen.feed.asked == [] and TITLE in screen.text
 
 
 async def test_during_the_run_nothing_is_offered() -> None:
     async with opened() as screen:
-        await given(screen, GOING)
+        await give_findings(screen, OF_ACTIVE_RUN)
         assert TITLE not in screen.text
 
 
 async def test_it_does_not_open_after_the_operator_pressed_a_key() -> None:
     async with opened() as screen:
-        await given(screen, FULL)
+        await give_findings(screen, FULL)
         await screen.press("f")
-        await given(screen, FULL, LEFT, number=4)
+        await give_findings(screen, FULL, NOT_REVERTED, number=4)
         assert TITLE not in screen.text
 
 
 async def test_after_a_minute_it_is_a_finding_like_others() -> None:
     async with opened() as screen:
-        await given(screen, FULL)
-        await given(screen, FULL, number=70)
-        await given(screen, FULL, LEFT, number=71)
+        await give_findings(screen, FULL)
+        await give_findings(screen, FULL, number=70)
+        await give_findings(screen, FULL, NOT_REVERTED, number=71)
         assert TITLE not in screen.text
 
 
 async def test_once_it_is_reverted_the_screen_says_so() -> None:
-    async with opened(books=[BOOK]) as screen:
-        await given(screen, LEFT)
-        await given(screen, number=4)
+    async with opened(runbooks=[RUNBOOK]) as screen:
+        await give_findings(screen, NOT_REVERTED)
+        await give_findings(screen, number=4)
         assert "All settings are reverted" in screen.text
         await screen.press("P")
         assert screen.feed.asked == [] and "no settings left to revert" in screen.text

@@ -21,7 +21,7 @@ from dba_console.tui.feed import (
 from dba_console.tui.recording_reader import RecordingReader, RecordingSource, is_notable, next_notable_us
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
-from tests.tui.hand_feed import START_US, MemoryPast, S, after, tick
+from tests.tui.manual_feed import START_US, MemoryRecording, S, seconds_after_start, tick
 
 EVENTS = (
     Event(wall_us=START_US + 2 * S, kind="mark", text="here", seq=1),
@@ -34,7 +34,7 @@ def answers(open_past: Callable[[], RecordingSource], *questions: RecordingQuery
     """The answers to questions put one after the other."""
     mailbox, come = Mailbox(), threading.Semaphore(0)
     mailbox.wake = come.release
-    archive = RecordingReader(open_past, mailbox, after)
+    archive = RecordingReader(open_past, mailbox, seconds_after_start)
     taken: list[Arrival] = []
     for question in questions:
         archive.ask(question)
@@ -45,7 +45,7 @@ def answers(open_past: Callable[[], RecordingSource], *questions: RecordingQuery
 
 
 def places(*questions: RecordingQuery) -> list[float | str]:
-    past = MemoryPast([tick(number) for number in range(10)], EVENTS)
+    past = MemoryRecording([tick(number) for number in range(10)], EVENTS)
     return [
         (answer.at_us - START_US) / S if isinstance(answer, MomentArrived) else getattr(answer, "text", "")
         for answer in answers(lambda: past, *questions)
@@ -85,7 +85,7 @@ def test_beyond_the_ends_the_answer_is_a_message() -> None:
 
 
 def test_a_query_for_a_time_returns_the_points_and_events_before_it_and_none_after() -> None:
-    past = MemoryPast([tick(number) for number in range(10)], EVENTS)
+    past = MemoryRecording([tick(number) for number in range(10)], EVENTS)
     (moment,) = answers(lambda: past, AtTime(START_US + 5 * S))
     assert isinstance(moment, MomentArrived)
     assert [wall for wall, _ in moment.points] == [START_US + number * S for number in range(6)]
@@ -93,7 +93,7 @@ def test_a_query_for_a_time_returns_the_points_and_events_before_it_and_none_aft
 
 
 def test_playing_loads_only_the_points_not_yet_loaded() -> None:
-    past = MemoryPast([tick(number) for number in range(10)])
+    past = MemoryRecording([tick(number) for number in range(10)])
     (moment,) = answers(lambda: past, AtTime(START_US + 5 * S, since_us=START_US + 3 * S))
     assert isinstance(moment, MomentArrived)
     assert moment.continues and [wall for wall, _ in moment.points] == [START_US + 4 * S, START_US + 5 * S]
@@ -114,13 +114,13 @@ def test_an_unreadable_recording_gives_the_reason_and_a_secret_in_it_is_masked()
 
 
 def test_an_empty_recording_is_reported_as_empty() -> None:
-    (refused,) = answers(lambda: MemoryPast([]), RecordingEdge(1))
+    (refused,) = answers(lambda: MemoryRecording([]), RecordingEdge(1))
     assert isinstance(refused, QueryRefused) and "nothing is recorded yet" in refused.text
 
 
 def test_during_a_slow_query_only_the_newest_one_waits() -> None:
     begun, go_on, mailbox, come = threading.Event(), threading.Event(), Mailbox(), threading.Semaphore(0)
-    past = MemoryPast([tick(number) for number in range(10)])
+    past = MemoryRecording([tick(number) for number in range(10)])
 
     def slow_disk() -> RecordingSource:
         begun.set()
@@ -128,7 +128,7 @@ def test_during_a_slow_query_only_the_newest_one_waits() -> None:
         return past
 
     mailbox.wake = come.release
-    archive = RecordingReader(slow_disk, mailbox, after)
+    archive = RecordingReader(slow_disk, mailbox, seconds_after_start)
     first = archive.ask(AtTime(START_US))
     assert begun.wait(10)
     for second in range(1, 6):
@@ -149,24 +149,24 @@ def test_a_problem_is_a_notable_event_like_a_finding() -> None:
 
 
 def test_where_nothing_can_be_read_the_next_readable_sample_is_shown() -> None:
-    class Spoiled(MemoryPast):
+    class DamagedRecording(MemoryRecording):
         def picture_at(self, wall_us: int) -> Picture | None:
             return None if wall_us < START_US + 3 * S else super().picture_at(wall_us)
 
         def step(self, wall_us: int, direction: int) -> int | None:
             return super().step(max(wall_us, START_US + 2 * S), direction)
 
-    past = Spoiled([tick(number) for number in range(10)], damage="the recording is damaged in places")
+    past = DamagedRecording([tick(number) for number in range(10)], damage="the recording is damaged in places")
     (moment,) = answers(lambda: past, RecordingEdge(-1))
     assert isinstance(moment, MomentArrived)
     assert moment.at_us == START_US + 3 * S and moment.damage == "the recording is damaged in places"
 
 
 def test_a_recording_without_readable_data_shows_what_is_wrong() -> None:
-    class Unreadable(MemoryPast):
+    class UnreadableRecording(MemoryRecording):
         def picture_at(self, wall_us: int) -> Picture | None:
             return None
 
-    past = Unreadable([tick(0), tick(1)], damage="its blocks are damaged")
+    past = UnreadableRecording([tick(0), tick(1)], damage="its blocks are damaged")
     (refused,) = answers(lambda: past, RecordingEdge(-1))
     assert isinstance(refused, QueryRefused) and refused.text == "its blocks are damaged"

@@ -15,8 +15,8 @@ from dba_console.tui.runbooks import values_for_input, values_in_frame
 from tests.build import busy_frame
 from tests.tui.test_console import Screen
 from tests.tui.test_console import screen as opened
-from tests.tui.test_findings import FULL, given
-from tests.walkthrough.views import DROP
+from tests.tui.test_findings import FULL, give_findings
+from tests.walkthrough.sample_views import DROP
 
 PLAN = Plan(
     id="connection-storm", title="Too many connections",
@@ -40,7 +40,7 @@ PLAIN = LoadedRunbook(
     "plain", "No inputs", "/etc/rb/plain.md", "# No inputs\n", structs.replace(PLAN, id="plain", inputs=())
 )
 BROKEN = LoadedRunbook("broken", "Broken", "/etc/rb/broken.md", "# x\n", None, ("broken.md:3: no such kind: chekc",))
-BOOKS = (STORM, PLAIN, BROKEN)
+RUNBOOKS = (STORM, PLAIN, BROKEN)
 
 
 async def choose(screen: Screen, title: str) -> None:
@@ -53,7 +53,7 @@ async def choose(screen: Screen, title: str) -> None:
 
 
 async def test_b_lists_runbooks_even_before_the_first_frame() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await screen.press("b")
         await screen.until("Too many connections")
         assert "connections-filling" in screen.text
@@ -61,7 +61,7 @@ async def test_b_lists_runbooks_even_before_the_first_frame() -> None:
 
 
 async def test_a_runbook_is_shown_with_its_inputs_and_its_plan_before_the_start() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.until("Why: the house is full.")
         assert "idle (duration) 10m (default)" in screen.text and "ticket (text) required" in screen.text
@@ -72,7 +72,7 @@ async def test_a_runbook_is_shown_with_its_inputs_and_its_plan_before_the_start(
 
 
 async def test_a_click_on_the_selected_row_opens_its_runbook() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await screen.press("b")
         await screen.until("No inputs")
         row = next(place for place, text in enumerate(screen.lines) if "plain" in text)
@@ -88,9 +88,9 @@ async def test_a_start_before_the_runbooks_are_loaded_waits_for_them() -> None:
 
     def slowly() -> tuple[LoadedRunbook, ...]:
         read.wait(60)
-        return BOOKS
+        return RUNBOOKS
 
-    async with opened(books=slowly) as screen:
+    async with opened(runbooks=slowly) as screen:
         screen.app.view_stack.show_runbook("plain")
         screen.app._actions._runbook_loader.request_read()
         await screen.press("s")
@@ -101,8 +101,8 @@ async def test_a_start_before_the_runbooks_are_loaded_waits_for_them() -> None:
 
 
 async def test_r_on_a_finding_opens_its_runbook() -> None:
-    async with opened(books=BOOKS) as screen:
-        await given(screen, FULL)
+    async with opened(runbooks=RUNBOOKS) as screen:
+        await give_findings(screen, FULL)
         await screen.press("f", "r")
         await screen.until("Why: the house is full.")
         await screen.press("escape")
@@ -110,8 +110,8 @@ async def test_r_on_a_finding_opens_its_runbook() -> None:
 
 
 async def test_the_runbook_of_an_open_finding_is_first_in_the_list_and_has_its_values() -> None:
-    async with opened(books=(PLAIN, STORM)) as screen:
-        await given(screen, structs.replace(FULL, evidence={"ticket": "OPS-7"}))
+    async with opened(runbooks=(PLAIN, STORM)) as screen:
+        await give_findings(screen, structs.replace(FULL, evidence={"ticket": "OPS-7"}))
         await screen.press("b")
         await screen.until("connection-storm")
         names = [text.split()[:2] for text in screen.lines if "plain" in text or "connection-storm" in text]
@@ -121,7 +121,7 @@ async def test_the_runbook_of_an_open_finding_is_first_in_the_list_and_has_its_v
 
 
 async def test_a_start_asks_first_for_required_inputs_and_never_shows_a_secret() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("s")
         await screen.type("OPS-1")
@@ -136,7 +136,7 @@ async def test_a_start_asks_first_for_required_inputs_and_never_shows_a_secret()
 
 async def begin_from_the_finding(screen: Screen) -> None:
     """Open its runbook, and begin: its first question stands."""
-    await given(screen, structs.replace(FULL, evidence={"used": 97, "ticket": "OPS-7"}))
+    await give_findings(screen, structs.replace(FULL, evidence={"used": 97, "ticket": "OPS-7"}))
     await screen.press("f", "r")
     await screen.until("Why: the house is full.")
     assert "ticket (text) OPS-7 (from the finding; confirmed at the start)" in screen.text
@@ -147,7 +147,7 @@ async def begin_from_the_finding(screen: Screen) -> None:
 
 @pytest.mark.parametrize("key", ["enter", "tab"])
 async def test_a_value_of_the_finding_is_offered_for_an_input_and_accepted_by_enter_or_tab(key: str) -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await begin_from_the_finding(screen)
         await screen.press(key)
         await screen.type("hush")
@@ -158,7 +158,7 @@ async def test_a_value_of_the_finding_is_offered_for_an_input_and_accepted_by_en
 
 
 async def test_a_value_of_the_finding_can_be_replaced_and_then_tab_accepts_nothing() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await begin_from_the_finding(screen)
         await screen.type("7")
         await screen.press("tab")
@@ -168,7 +168,7 @@ async def test_a_value_of_the_finding_can_be_replaced_and_then_tab_accepts_nothi
 
 
 async def test_an_invalid_input_is_corrected_where_it_was_typed() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("i", "ctrl+u")
         await screen.type("soon")
@@ -181,14 +181,14 @@ async def test_an_invalid_input_is_corrected_where_it_was_typed() -> None:
 
 
 async def test_enter_alone_gives_no_input_and_starts_nothing() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("s", "enter")
         assert screen.feed.asked == [] and "ticket is required" in screen.text
 
 
 async def test_an_invalid_input_is_refused_with_the_reason() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "Too many connections")
         await screen.press("i", "ctrl+u")
         await screen.type("soon")
@@ -197,7 +197,7 @@ async def test_an_invalid_input_is_refused_with_the_reason() -> None:
 
 
 async def test_a_run_started_here_is_shown_as_soon_as_the_agent_has_created_it() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "No inputs")
         await screen.press("t")
         assert screen.feed.asked == [RunBegin(text=PLAIN.text, source=PLAIN.source, mode="rehearse")]
@@ -208,7 +208,7 @@ async def test_a_run_started_here_is_shown_as_soon_as_the_agent_has_created_it()
 
 
 async def test_a_run_started_elsewhere_does_not_take_over_the_screen() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "No inputs")
         screen.feed.mailbox.put(RunViewMessage(view=DROP, yours=False))
         await screen.until("cache-drop asks")
@@ -216,7 +216,7 @@ async def test_a_run_started_elsewhere_does_not_take_over_the_screen() -> None:
 
 
 async def test_a_refusal_of_the_agent_is_shown_with_its_hint() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "No inputs")
         await screen.press("s")
         screen.feed.mailbox.put(RunRefused(text="another run is under way", hint="end it first", code=8))
@@ -227,7 +227,7 @@ async def test_a_refusal_of_the_agent_is_shown_with_its_hint() -> None:
 
 
 async def test_a_runbook_that_does_not_compile_shows_why_and_cannot_be_started() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "broken.md")
         assert "no such kind: chekc" in screen.text
         await screen.press("s")
@@ -235,12 +235,12 @@ async def test_a_runbook_that_does_not_compile_shows_why_and_cannot_be_started()
 
 
 async def test_nothing_is_started_from_the_past_or_from_a_recording() -> None:
-    async with opened(books=BOOKS) as screen:
+    async with opened(runbooks=RUNBOOKS) as screen:
         await screen.give(0, 1)
         await choose(screen, "No inputs")
         await screen.press("space", "s")
         assert screen.feed.asked == [] and "this is the past" in screen.text
-    async with opened(books=BOOKS, can_go_live=False) as screen:
+    async with opened(runbooks=RUNBOOKS, can_go_live=False) as screen:
         await choose(screen, "No inputs")
         await screen.press("s")
         assert screen.feed.asked == [] and "this is a recording" in screen.text
@@ -250,7 +250,7 @@ async def test_unreadable_runbooks_cost_the_list_and_not_the_screen() -> None:
     def fail() -> tuple[LoadedRunbook, ...]:
         raise OSError(116, "Stale file handle")
 
-    async with opened(books=fail) as screen:
+    async with opened(runbooks=fail) as screen:
         await screen.press("b")
         await screen.until("Stale file handle")
         await screen.press("escape")

@@ -12,7 +12,7 @@ from dba_console.runbooks.run_view import BlockView, OutputLine, Question, RunTa
 from dba_console.runbooks.walkthrough_layout import PANES, Pane, ViewOptions, body_lines, walkthrough
 from dba_console.watch.panels.text_elements import line, line_text, line_width
 from tests.panels.golden import assert_golden, text_of
-from tests.walkthrough.views import DROP, FAILED, OUTPUT, SCENES, START_US, TYPED, Scene
+from tests.walkthrough.sample_views import DROP, FAILED, OUTPUT, SAMPLE_VIEWS, START_US, TYPED, SampleView
 
 PANELS = [line(" Memory: cached 18 GB"), line(" I/O: no reads or writes")]
 
@@ -21,16 +21,16 @@ def shown(view: RunView, showing: ViewOptions | None = None, width: int = 80, he
     return text_of(walkthrough(view, OUTPUT, PANELS, showing or ViewOptions(), width, height).lines)
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
-def test_a_run_fits_eighty_by_twenty_four(scene: Scene) -> None:
-    laid = walkthrough(scene.view, scene.output, PANELS, ViewOptions(), 80, 22)
-    assert_golden(f"walkthrough-{scene.name}-80x24", text_of(laid.lines))
+@pytest.mark.parametrize("sample", SAMPLE_VIEWS, ids=lambda sample: sample.name)
+def test_a_run_fits_eighty_by_twenty_four(sample: SampleView) -> None:
+    laid = walkthrough(sample.view, sample.output, PANELS, ViewOptions(), 80, 22)
+    assert_golden(f"walkthrough-{sample.name}-80x24", text_of(laid.lines))
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
-def test_a_run_fits_a_wide_screen(scene: Scene) -> None:
-    laid = walkthrough(scene.view, scene.output, PANELS, ViewOptions(), 150, 40)
-    assert_golden(f"walkthrough-{scene.name}-150x42", text_of(laid.lines))
+@pytest.mark.parametrize("sample", SAMPLE_VIEWS, ids=lambda sample: sample.name)
+def test_a_run_fits_a_wide_screen(sample: SampleView) -> None:
+    laid = walkthrough(sample.view, sample.output, PANELS, ViewOptions(), 150, 40)
+    assert_golden(f"walkthrough-{sample.name}-150x42", text_of(laid.lines))
 
 
 def test_the_question_is_shown_whole_however_long_the_step_is() -> None:
@@ -84,19 +84,19 @@ def test_the_statement_of_a_session_to_be_terminated_is_shown_whole(width: int, 
     text = " ".join(
         shown(structs.replace(DROP, table=rows), ViewOptions(pane=pane), width, height).replace("│", " ").split()
     )
-    for told in (
+    for reported in (
         "4242",
         "postgres",
         "nightly-migration-of-orders",
         *(" ".join(one.split()) for one in query.split("\n")),
     ):
-        assert told in text
+        assert reported in text
 
 
 def test_many_rows_too_wide_next_to_the_steps_are_whole_if_the_step_has_the_screen() -> None:
     rows = RunTable(columns=("pid", "query"), rows=tuple((str(pid), "x" * 100) for pid in range(7)))
-    told = text_of(body_lines(structs.replace(DROP, table=rows), 79, 1000)).replace("\n", "")
-    assert told.replace(" ", "").count("x" * 100) == 7
+    reported = text_of(body_lines(structs.replace(DROP, table=rows), 79, 1000)).replace("\n", "")
+    assert reported.replace(" ", "").count("x" * 100) == 7
 
 
 def test_all_steps_show_their_result() -> None:

@@ -20,8 +20,8 @@ from tests.agent.runs.agent_command import command_or_agent
 
 DIES = "DIES"
 KILLS = "KILLS"
-_append = RunJournal.append
-_seen: list[JournalRecord] = []
+_real_append = RunJournal.append
+_seen_kinds: list[JournalRecord] = []
 
 
 def append(self: RunJournal, record: JournalRecord, *, ends: bool = False) -> JournalRecord:
@@ -29,11 +29,11 @@ def append(self: RunJournal, record: JournalRecord, *, ends: bool = False) -> Jo
     when, kind, *more = os.environ[DIES].split(":")
     due = record.kind == kind and more[:1] in ([], [record.step])
     if due and len(more) > 1:
-        _seen.append(record)
-        due = len(_seen) == int(more[1])
+        _seen_kinds.append(record)
+        due = len(_seen_kinds) == int(more[1])
     if due and when == "before":
         _kill()
-    written = _append(self, record, ends=ends)
+    written = _real_append(self, record, ends=ends)
     if due and when == "after":
         _kill()
     return written

@@ -18,7 +18,7 @@ def shared_agent(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
         yield one
 
 
-def aborted(operator: Operator, asked: Question | None) -> bool:
+def ended_or_asking(operator: Operator, asked: Question | None) -> bool:
     """Whether the run has ended, or asks something else than before."""
     view = operator.view
     return view is not None and (view.state in ENDED_STATES or view.question not in (asked, None))
@@ -34,6 +34,6 @@ def running(shared_agent: RunningAgent) -> Iterator[RunningAgent]:
         asked = operator.watch(left.run).question
         operator.control("take")
         operator.control("abort")
-        operator.until(lambda: aborted(operator, asked), "the abort")  # noqa: B023
+        operator.until(lambda: ended_or_asking(operator, asked), "the abort")  # noqa: B023
         operator.walk({"failed": "abort", "undo": "none"})
     shared_agent.close_clients()

@@ -40,27 +40,27 @@ class NodeStep(Action):
     undoable: ClassVar[bool] = True
     acts_on_cluster: ClassVar[bool] = True
 
-    def preview(self, settings: LineSettings, world: ActionContext) -> ActionPreview:
+    def preview(self, settings: LineSettings, context: ActionContext) -> ActionPreview:
         return ActionPreview(text=f"{settings.what} the node", exact=f"write {settings.what}", name=settings.what)
 
     def act(
-        self, settings: LineSettings, action_preview: ActionPreview, world: ActionContext, control: Control
+        self, settings: LineSettings, action_preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
         if settings.what in _lines(settings.file + ".refuses"):
             raise Refused(f"{settings.what} is refused")
         if settings.what in _lines(settings.file + ".fails"):
             return ActionResult(state="failed", text=f"{settings.what} does not work", undo={"what": settings.what})
         _write(settings.file, settings.what)
-        said = " ".join(["written", *_lines(settings.file + ".says")])
-        return ActionResult(state="ok", text=said, values={"said": said}, undo={"what": settings.what})
+        message = " ".join(["written", *_lines(settings.file + ".says")])
+        return ActionResult(state="ok", text=message, values={"said": message}, undo={"what": settings.what})
 
-    def settle(self, settings: LineSettings, action_preview: ActionPreview, world: ActionContext) -> ActionResult:
+    def settle(self, settings: LineSettings, action_preview: ActionPreview, context: ActionContext) -> ActionResult:
         if settings.what in _lines(settings.file):
             return ActionResult(state="ok", text="the line is there", undo={"what": settings.what})
         return ActionResult(state="failed", text="the line is not there", again=True)
 
     def undo(
-        self, settings: LineSettings, data: Mapping[str, Any], world: ActionContext, control: Control
+        self, settings: LineSettings, data: Mapping[str, Any], context: ActionContext, control: Control
     ) -> ActionResult:
         if settings.what in _lines(settings.file + ".undo"):
             return ActionResult(state="failed", text=f"{settings.what} cannot be reverted")
@@ -82,7 +82,7 @@ def register() -> None:
     registry._CLASS_PATHS[NODE_STEP] = "tests.agent.runs.nodes:NodeStep"
 
 
-BOOK = """# Nodes
+NODES_RUNBOOK = """# Nodes
 
 ```toml {runbook}
 id = "nodes"

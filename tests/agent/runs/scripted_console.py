@@ -1,4 +1,4 @@
-"""A console without a screen that walks a run: answers what is asked by a script, and keeps what it was shown."""
+"""A console without a screen that runs a runbook: it answers by a script and keeps what it received."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from dba_console.runbooks.run_view import ENDED_STATES, OutputLine, Question, Ru
 from dba_console.watch.samples.event import Event
 from tests.agent.agents import RunningAgent
 
-PATIENCE_S = 120.0
+LIMIT_S = 120.0
 """For whatever is waited for: the machine may have other things to do."""
 
-Says = Callable[[Question], str | None]
-"""What is answered to a question; None leaves it open."""
+AnswerFunction = Callable[[Question], str | None]
+"""Returns the answer to a question; None leaves it open."""
 
 
-class NoWord(AssertionError):
-    """What was waited for did not come."""
+class WaitTimeout(AssertionError):
+    """The awaited event did not come in time."""
 
 
 class Operator:
@@ -51,7 +51,7 @@ class Operator:
 
     @classmethod
     def attach(cls, socket: Path) -> Operator:
-        return cls(AgentClient.connect(socket, timeout_s=PATIENCE_S))
+        return cls(AgentClient.connect(socket, timeout_s=LIMIT_S))
 
     @classmethod
     def of(cls, running: RunningAgent) -> Operator:
@@ -64,7 +64,7 @@ class Operator:
         return self.client.hello.runs
 
     def begin(self, text: str, inputs: Mapping[str, str] | None = None, *, rehearse: bool = False) -> RunView:
-        """Ask for a run and wait for its first view. Raises NoWord where it is refused."""
+        """Ask for a run and wait for its first view. Raises WaitTimeout if it is refused."""
         self._answered.clear()
         mode = "rehearse" if rehearse else "run"
         self.view = None
@@ -106,9 +106,9 @@ class Operator:
         assert view.question is not None
         return view.question
 
-    def walk(self, says: Mapping[str, str] | Says) -> RunView:
+    def walk(self, script: Mapping[str, str] | AnswerFunction) -> RunView:
         """Answer until the run has ended. A mapping answers by block, by kind, or by `*`."""
-        answer = says if callable(says) else answers(says)
+        answer = script if callable(script) else answers(script)
 
         def ended() -> bool:
             view = self.view
@@ -128,26 +128,26 @@ class Operator:
 
     def until(self, wanted: Callable[[], bool], what: str) -> RunView:
         """Take what the agent sends until `wanted`; a refusal is an error of its own."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + LIMIT_S
         known = len(self.refused)
         while not wanted():
             if len(self.refused) > known:
-                told = self.asked[-1].text if self.asked else ""
-                raise NoWord(f"refused while waiting for {what}: {self.refused[-1].text}, asked: {told}")
+                reported = self.asked[-1].text if self.asked else ""
+                raise WaitTimeout(f"refused while waiting for {what}: {self.refused[-1].text}, asked: {reported}")
             left = until - time.monotonic()
             if left <= 0:
-                raise NoWord(f"{what} did not come; last view: {self.view}; events: {self.events[-5:]}")
+                raise WaitTimeout(f"{what} did not come; last view: {self.view}; events: {self.events[-5:]}")
             self.take(left)
         assert self.view is not None
         return self.view
 
     def refusal(self) -> RunRefused:
         """The next refusal, waited for."""
-        until, known = time.monotonic() + PATIENCE_S, len(self.refused)
+        until, known = time.monotonic() + LIMIT_S, len(self.refused)
         while len(self.refused) == known:
             left = until - time.monotonic()
             if left <= 0:
-                raise NoWord(f"nothing was refused; last view: {self.view}")
+                raise WaitTimeout(f"nothing was refused; last view: {self.view}")
             self.take(left)
         return self.refused[-1]
 
@@ -170,7 +170,7 @@ class Operator:
         """Take what comes until the agent is gone."""
         try:
             while True:
-                self.take(PATIENCE_S)
+                self.take(LIMIT_S)
         except AgentConnectionLost:
             return
 
@@ -178,8 +178,8 @@ class Operator:
         self.client.close()
 
 
-def answers(by: Mapping[str, str]) -> Says:
-    """What is said by block, by kind of question, else by `*`; `=` types what is expected."""
+def answers(by: Mapping[str, str]) -> AnswerFunction:
+    """Answer by block, by kind of question, else by `*`; `=` types the expected text."""
 
     def say(asked: Question) -> str | None:
         text = by.get(asked.block, by.get(asked.kind, by.get("*")))
@@ -188,5 +188,5 @@ def answers(by: Mapping[str, str]) -> Says:
     return say
 
 
-WILLING = answers({"ack": "y", "*": "="})
-"""Says yes to everything that can be confirmed."""
+CONFIRM_ALL = answers({"ack": "y", "*": "="})
+"""Confirms everything."""

@@ -1,4 +1,4 @@
-"""A console of somebody else: a process of its own, told to answer one question of a run.
+"""The console of another user: its own process, which answers one question of a run.
 
     python -m tests.agent.runs.second_console SOCKET RUN KIND TEXT
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from tests.agent.agents import RunningAgent
-from tests.agent.runs.scripted_console import PATIENCE_S, Operator
+from tests.agent.runs.scripted_console import LIMIT_S, Operator
 
 
 class OtherConsole:
@@ -33,7 +33,7 @@ class OtherConsole:
         env = {**os.environ, "SUDO_USER": self._login, "SSH_CONNECTION": ""}
         done = subprocess.run(
             [sys.executable, "-m", "tests.agent.runs.second_console", str(self._socket), run, kind, text],
-            env=env, capture_output=True, text=True, timeout=2 * PATIENCE_S,
+            env=env, capture_output=True, text=True, timeout=2 * LIMIT_S,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

@@ -14,13 +14,13 @@ Why and when.
 """
 
 
-def book(id: str, body: str, *, head: str = "") -> str:
+def runbook_text(id: str, body: str, *, head: str = "") -> str:
     """A document of this body."""
     text = HEAD.format(title=id.capitalize(), id=id) + body
     return text.replace('needs = ["server"]\n', f'needs = ["server"]\n{head}')
 
 
-COUNTED = book(
+COUNTED = runbook_text(
     "counted",
     """## Look
 
@@ -59,7 +59,7 @@ select count(*) = 1 as one from public.counted
 )
 """Counts how often each of its two acts was done."""
 
-HELD = book(
+WAITS_FOR_FIFO = runbook_text(
     "held",
     """## Wait for a word
 
@@ -77,9 +77,9 @@ select 1 as one
 """,
     head='[inputs.fifo]\ntype = "path"\n',
 )
-"""Its command goes on until somebody writes into the fifo."""
+"""Its command runs until a line is written into the fifo."""
 
-TWO_PEOPLE = book(
+TWO_OPERATORS = runbook_text(
     "two-people",
     """## Both agree
 
@@ -89,7 +89,7 @@ select 1 as one
 """,
 )
 
-FAILING = book(
+FAILING = runbook_text(
     "failing",
     """## Done and taken back
 
@@ -109,7 +109,7 @@ select false as fine
 """,
 )
 
-ONE_CHANGE = book(
+ONE_CHANGE = runbook_text(
     "one-change",
     """## Change
 
@@ -119,7 +119,7 @@ insert into public.changed values (1)
 """,
 )
 
-WAITING = book(
+WAITING = runbook_text(
     "waiting",
     """## Wait
 
@@ -137,7 +137,7 @@ insert into public.awaited values (2)
 """,
 )
 
-ROWS = book(
+ROWS = runbook_text(
     "rows",
     """## Each row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dba_console.demo.cluster import Cluster
 from tests.agent.agents import RunningAgent
 from tests.agent.runs.scripted_console import Operator
-from tests.agent.runs.small_runbooks import book
+from tests.agent.runs.small_runbooks import runbook_text
 
 HEAD = '[inputs.of]\ntype = "relation"\n'
 BODY = """## Limit it
@@ -33,7 +33,7 @@ def test_an_unknown_server_name_is_reported_and_asked_for_again(running: Running
     cluster.psql("create role shop_jobs login")
     operator = Operator.of(running)
     try:
-        operator.begin(book("inputs", BODY, head=HEAD), {"of": "public.Nowhere"})
+        operator.begin(runbook_text("inputs", BODY, head=HEAD), {"of": "public.Nowhere"})
         start = operator.question("start")
         assert start.text.startswith("Relation 'public.Nowhere' does not exist on this server.\n")
         operator.answer(start, "yes")
@@ -53,7 +53,7 @@ def test_an_unknown_server_name_is_reported_and_asked_for_again(running: Running
 
 def test_a_known_server_name_is_accepted_at_once(running: RunningAgent, cluster: Cluster) -> None:
     operator = Operator.of(running)
-    operator.begin(book("inputs", BODY, head=HEAD), {"of": "pg_catalog.pg_class"})
+    operator.begin(runbook_text("inputs", BODY, head=HEAD), {"of": "pg_catalog.pg_class"})
     start = operator.question("start")
     assert start.text.startswith("Start ")
     operator.answer(start, "yes")

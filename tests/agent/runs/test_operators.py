@@ -1,4 +1,4 @@
-"""Who may answer a run: who began it, who takes over, and the second person where two have to agree."""
+"""Which operators may answer a run: the one who began it, one who takes over, and a second where two must agree."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dba_console.demo.cluster import Cluster
 from tests.agent.agents import RunningAgent
 from tests.agent.runs.scripted_console import Operator
 from tests.agent.runs.second_console import OtherConsole
-from tests.agent.runs.small_runbooks import TWO_PEOPLE, WAITING
+from tests.agent.runs.small_runbooks import TWO_OPERATORS, WAITING
 
 
 def test_only_the_driver_may_answer_and_another_console_may_take_over(running: RunningAgent) -> None:
     first, second = Operator.of(running), Operator.of(running)
-    view = first.begin(TWO_PEOPLE)
+    view = first.begin(TWO_OPERATORS)
     start = first.question("start")
     second.watch(view.run)
     assert first.yours and not second.yours
@@ -36,17 +36,17 @@ def test_only_the_driver_may_answer_and_another_console_may_take_over(running: R
 
 def test_a_second_run_is_refused_while_one_is_active(running: RunningAgent) -> None:
     first, second = Operator.of(running), Operator.of(running)
-    first.begin(TWO_PEOPLE)
+    first.begin(TWO_OPERATORS)
     first.question("start")
     with pytest.raises(AssertionError, match="a run is active: Two-people"):
-        second.begin(TWO_PEOPLE)
+        second.begin(TWO_OPERATORS)
     assert second.refused[-1].code == 8
     assert [one.runbook for one in Operator.of(running).runs] == ["two-people"]
 
 
 def test_a_step_for_two_operators_is_not_done_by_one(running: RunningAgent) -> None:
     first = Operator.of(running)
-    view = first.begin(TWO_PEOPLE)
+    view = first.begin(TWO_OPERATORS)
     first.answer(first.question("start"), "yes")
     typed = first.question("type")
     first.answer(typed, typed.expects)
@@ -85,23 +85,23 @@ def test_a_lost_console_leaves_the_run_waiting(running: RunningAgent, cluster: C
 
 def test_operators_are_distinguished_by_the_login_uid_of_the_kernel(tmp_path: Path) -> None:
     for pid, uid in ((7, "0"), (8, "4294967295")):
-        place = tmp_path / str(pid)
-        place.mkdir()
-        (place / "loginuid").write_text(uid)
-        (place / "stat").write_text(f"{pid} (dba) S 1 " + "0 " * 48)
+        directory = tmp_path / str(pid)
+        directory.mkdir()
+        (directory / "loginuid").write_text(uid)
+        (directory / "stat").write_text(f"{pid} (dba) S 1 " + "0 " * 48)
     assert login_uid(7, proc=str(tmp_path)) == 0 and login_uid(8, proc=str(tmp_path)) is None
     assert login_uid(9, proc=str(tmp_path)) is None
     root = person_of(7, "anna from 10.0.0.1", proc=str(tmp_path))
     assert root.name == "root (anna from 10.0.0.1)"
     assert not difference(root, ConsoleOperator("bertha", 11, 0)).two, "one login behind two names"
     assert difference(root, ConsoleOperator("bertha", 11, 1)).two
-    told = (
+    reported = (
         ConsoleOperator("anna from 10.0.0.1", 8),
         ConsoleOperator("anna from 10.0.0.2", 9),
         ConsoleOperator("bertha", 9),
         ConsoleOperator("bertha", 8),
     )
-    assert [difference(told[0], other).two for other in told[1:]] == [False, True, False]
+    assert [difference(reported[0], other).two for other in reported[1:]] == [False, True, False]
 
 
 def test_a_console_reports_its_login_terminal_and_address() -> None:
@@ -110,9 +110,11 @@ def test_a_console_reports_its_login_terminal_and_address() -> None:
     says = "from dba_console.agent.client import operator_login; print(operator_login())"
     environ = {**os.environ, "SUDO_USER": "anna", "SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"}
     try:
-        said = subprocess.run([sys.executable, "-c", says], stdin=theirs, env=environ, capture_output=True, text=True)
+        message = subprocess.run(
+            [sys.executable, "-c", says], stdin=theirs, env=environ, capture_output=True, text=True
+        )
     finally:
         os.close(ours)
         os.close(theirs)
-    assert said.stdout.strip() == f"anna on {name} from 10.0.0.1", said.stderr
-    assert ConsoleOperator(said.stdout.strip(), 7, 0).console == f"root on {name} from 10.0.0.1"
+    assert message.stdout.strip() == f"anna on {name} from 10.0.0.1", message.stderr
+    assert ConsoleOperator(message.stdout.strip(), 7, 0).console == f"root on {name} from 10.0.0.1"

@@ -16,7 +16,7 @@ from dba_console.agent.launch import list_agents
 from dba_console.core.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_reader import read_run
-from tests.agent.agents import Watch, agent, environment
+from tests.agent.agents import ConsoleClient, agent, environment
 from tests.agent.runs.scripted_console import Operator, answers
 from tests.agent.runs.small_runbooks import ONE_CHANGE
 from tests.background import session, wait_until
@@ -30,10 +30,12 @@ OWN_TERMINAL = (
     "os.execv(sys.executable, [sys.executable, '-m', 'dba_console', *sys.argv[1:]])"
 )
 """Its terminal is the controlling one, so that losing it is a hangup."""
-OURS = "select pid from pg_stat_activity where application_name like 'dba-console:%' and wait_event_type = 'Lock'"
+OWN_ENVIRONMENT = (
+    "select pid from pg_stat_activity where application_name like 'dba-console:%' and wait_event_type = 'Lock'"
+)
 
 
-def goes_on(watch: Watch) -> None:
+def assert_ticks(watch: ConsoleClient) -> None:
     """The agent ticks: samples come that are of now."""
     for _ in range(3):
         now_us = SYSTEM.mono_us()
@@ -72,13 +74,15 @@ def test_a_hanging_backend_blocks_only_the_run(fresh_cluster: FreshCluster, tmp_
         operator, watch = Operator.of(running), running.watch()
         operator.begin(book)
         operator.answer(operator.question("start"), "yes")
-        with session(cluster) as eyes:
+        with session(cluster) as observing:
             operator.answer(operator.question("yes"), "yes")
-            [[found]] = wait_until(lambda: eyes.execute(OURS).fetchall(), 60, what="the change waiting for its lock")
+            [[found]] = wait_until(
+                lambda: observing.execute(OWN_ENVIRONMENT).fetchall(), 60, what="the change waiting for its lock"
+            )
         pid = int(str(found))
         os.kill(pid, signal.SIGSTOP)
         try:
-            goes_on(watch)
+            assert_ticks(watch)
             asked = operator.question("failed")
             assert "did not answer" in asked.text
         finally:
@@ -108,7 +112,7 @@ def test_nothing_is_done_while_the_disk_takes_no_intent_unless_the_operator_allo
                     operator.answer(asked, "yes")
                     asked = operator.question("journal")
                     assert cluster.psql("select count(*) from public.changed").strip() == "0"
-                    goes_on(watch)
+                    assert_ticks(watch)
                     operator.answer(asked, "in memory")
                     view = operator.until(
                         lambda: operator.view is not None and operator.view.state == "done", "the end"
@@ -118,8 +122,8 @@ def test_nothing_is_done_while_the_disk_takes_no_intent_unless_the_operator_allo
                 finally:
                     subprocess.run([freeze, "-u", str(place)], check=True)
                 wait_until(lambda: not read_run(Path(directory)).live, 60, what="the journal let go of")
-            papers = read_run(Path(directory))
-            assert papers.damage is None and papers.ended is not None
+            stored = read_run(Path(directory))
+            assert stored.damage is None and stored.ended is not None
     finally:
         cluster.psql("drop table public.changed")
 
@@ -135,9 +139,9 @@ def test_a_dropped_connection_ends_the_console_and_not_the_run(cluster: Cluster,
     os.close(there)
     agents: list[int] = []
     try:
-        said = b""
-        while b"Start" not in said:
-            said += os.read(here, 4096)
+        message = b""
+        while b"Start" not in message:
+            message += os.read(here, 4096)
         os.close(here)
         console.wait(60)
         [found] = list_agents()

@@ -17,10 +17,10 @@ from dba_console.runbooks.run_summary import RunSummary
 from dba_console.runbooks.single_action import signal_plan
 from tests.agent.agents import RunningAgent, agent
 from tests.agent.runs.scripted_console import Operator, answers
-from tests.agent.runs.small_runbooks import COUNTED, FAILING, HELD, ROWS, WAITING, book
+from tests.agent.runs.small_runbooks import COUNTED, FAILING, ROWS, WAITING, WAITS_FOR_FIFO, runbook_text
 from tests.background import session, wait_until
 
-WILLING = answers({"start": "yes", "ack": "y", "*": "="})
+ANSWERS = answers({"start": "yes", "ack": "y", "*": "="})
 
 
 @pytest.fixture
@@ -34,11 +34,11 @@ def test_a_run_executes_to_its_end_and_leaves_its_story(counted: Cluster, tmp_pa
     with agent(counted.dsn(), tmp_path) as running:
         operator, watcher = Operator.of(running), Operator.of(running)
         first = operator.begin(COUNTED, {"file": str(tmp_path / "file")})
-        view = operator.walk(WILLING)
+        view = operator.walk(ANSWERS)
         assert view.state == "done" and view.summary is not None
         assert [step.state for step in view.steps] == ["ok"] * 4
-        papers = read_run(Path(first.directory))
-        assert papers.damage is None and papers.text == COUNTED
+        stored = read_run(Path(first.directory))
+        assert stored.damage is None and stored.text == COUNTED
         assert [line.text for line in operator.lines] == ["counted"]
         seen = watcher.until(lambda: watcher.view is not None and watcher.view.state == "done", "the end, watched")
         assert seen.driver and not watcher.yours and watcher.lines == operator.lines
@@ -88,7 +88,9 @@ def test_a_document_that_lint_rejects_is_refused_with_its_line(running: RunningA
 
 def test_missing_inputs_are_reported_before_anything_is_recorded(running: RunningAgent, cluster: Cluster) -> None:
     operator, before = Operator.of(running), set(running.session().glob("runs/*"))
-    text = book("needy", "## Look\n\n```sql {check}\nselect true\n```\n").replace('"server"', '"no-such-program"')
+    text = runbook_text("needy", "## Look\n\n```sql {check}\nselect true\n```\n").replace(
+        '"server"', '"no-such-program"'
+    )
     operator.client.send(RunBegin(text=text, source="needy.md"))
     assert "no-such-program" in operator.refusal().text
     assert set(running.session().glob("runs/*")) == before
@@ -106,7 +108,7 @@ def test_a_run_is_paused_and_continues(running: RunningAgent, cluster: Cluster) 
         cluster.psql("insert into public.awaited values (1)")
         operator.question("choose")
         operator.control("continue")
-        view = operator.walk(WILLING)
+        view = operator.walk(ANSWERS)
         assert view.state == "done"
         operator.control("stop")
         assert operator.refusal().reply_to == view.run
@@ -118,7 +120,7 @@ def test_a_command_is_stopped_with_all_its_child_processes(running: RunningAgent
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     operator = Operator.of(running)
-    operator.begin(HELD, {"fifo": str(fifo)})
+    operator.begin(WAITS_FOR_FIFO, {"fifo": str(fifo)})
     operator.answer(operator.question("start"), "yes")
     operator.answer(operator.question("yes"), "yes")
     operator.until(lambda: any(line.text == "begun" for line in operator.lines), "its first line")
@@ -135,7 +137,7 @@ def test_a_command_outlives_its_agent_and_is_found_again(cluster: Cluster, tmp_p
     os.mkfifo(fifo)
     with agent(cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
-        run = operator.begin(HELD, {"fifo": str(fifo)}).run
+        run = operator.begin(WAITS_FOR_FIFO, {"fifo": str(fifo)}).run
         operator.answer(operator.question("start"), "yes")
         operator.answer(operator.question("yes"), "yes")
         operator.until(lambda: any(line.text == "begun" for line in operator.lines), "its first line")
@@ -145,12 +147,12 @@ def test_a_command_outlives_its_agent_and_is_found_again(cluster: Cluster, tmp_p
         operator = Operator.of(running)
         left = operator.until(lambda: operator.view is not None, "the interrupted run")
         assert (left.run, left.state) == (run, "interrupted")
-        [told] = [event for event in operator.events if event.kind == "run.interrupted"]
-        assert "its command continues" in told.text
+        [reported] = [event for event in operator.events if event.kind == "run.interrupted"]
+        assert "its command continues" in reported.text
         operator.resume(run)
         operator.until(lambda: operator.view is not None and operator.view.can_stop, "the command attended again")
         fifo.write_text("hello\n")
-        view = operator.walk(WILLING)
+        view = operator.walk(ANSWERS)
         assert view.state == "done", view.ending
         # The first before it is resumed: its page shows what the command has printed so far.
         assert [line.text for line in operator.lines if line.stream == "o"] == ["begun", "got hello"]
@@ -173,7 +175,7 @@ def test_an_agent_that_shuts_down_leaves_its_run_to_the_next_agent_which_is_avai
             operator = Operator.of(running)
             operator.client.send(RunResume(run=first.run))
             operator.until(lambda: operator.yours, "the run resumed")
-            assert operator.walk(WILLING).state == "done"
+            assert operator.walk(ANSWERS).state == "done"
             operator.client.send(RunResume(run=first.run))
             assert "no interrupted run" in operator.refusal().text
     finally:
@@ -184,12 +186,12 @@ def test_an_unstarted_run_is_aborted_by_the_next_one_of_its_operator(
     running: RunningAgent, counted: Cluster, tmp_path: Path
 ) -> None:
     operator = Operator.of(running)
-    given_up = operator.begin(COUNTED, {"file": str(tmp_path / "file")})
+    aborted = operator.begin(COUNTED, {"file": str(tmp_path / "file")})
     operator.question("start")
     operator.begin(COUNTED, {"file": str(tmp_path / "file")})
-    view = operator.until(lambda: operator.view is not None and operator.view.run != given_up.run, "another run")
-    assert operator.walk(WILLING).run == view.run
-    ended = read_run(Path(given_up.directory)).ended
+    view = operator.until(lambda: operator.view is not None and operator.view.run != aborted.run, "another run")
+    assert operator.walk(ANSWERS).run == view.run
+    ended = read_run(Path(aborted.directory)).ended
     assert ended is not None and ended.state == "aborted"
     late = Operator.of(running)
     seen = late.until(lambda: late.view is not None, "the run that has ended")
@@ -207,7 +209,7 @@ def test_only_the_right_number_of_rows_confirms_a_change(running: RunningAgent, 
     assert asked.expects == "5"
     operator.answer(asked, "4")
     operator.refusal()
-    assert operator.walk(WILLING).state == "done"
+    assert operator.walk(ANSWERS).state == "done"
     assert counted.psql("select count(*) from public.counted where what like 'done %'").strip() == "5"
 
 
@@ -222,7 +224,7 @@ def test_sessions_are_signalled_from_a_screen_through_the_same_permission_gate(
         plan = signal_plan("terminate", [{"pid": pid, "backend_start": start}])
         operator.client.send(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
         operator.until(lambda: operator.view is not None and operator.yours, "the run begun")
-        view = operator.walk(WILLING)
+        view = operator.walk(ANSWERS)
         assert view.state == "done", view.ending
         gone = f"select count(*) from pg_stat_activity where pid = {pid}"
         assert cluster.psql(gone).strip() == "0"

@@ -9,21 +9,21 @@ import pytest
 from dba_console.agent.runs.server_connections import RunServer
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
-from tests.actions.connections import acting
+from tests.actions.connections import acting_connection
 from tests.background import wait_until
 from tests.sql import query
 
-HERE = "select current_database() as here"
+CURRENT_DATABASE = "select current_database() as here"
 
 
 @pytest.fixture
-def server_of_a_run(cluster: Cluster) -> Iterator[RunServer]:
-    with acting(cluster) as link:
+def run_server(cluster: Cluster) -> Iterator[RunServer]:
+    with acting_connection(cluster) as link:
         yield RunServer(link, link.planned, lambda text, identity, name: False)
 
 
-def test_rows_of_several_databases_show_the_database_first(server_of_a_run: RunServer, cluster: Cluster) -> None:
-    found = server_of_a_run.query_databases(["template1", "postgres", "template1"], HERE, None, timeout_s=10)
+def test_rows_of_several_databases_show_the_database_first(run_server: RunServer, cluster: Cluster) -> None:
+    found = run_server.query_databases(["template1", "postgres", "template1"], CURRENT_DATABASE, None, timeout_s=10)
     assert found.columns == ("datname", "here") and not found.cut
     assert [tuple(row.values()) for row in found.rows] == [("template1", "template1"), ("postgres", "postgres")]
     left = (
@@ -32,8 +32,8 @@ def test_rows_of_several_databases_show_the_database_first(server_of_a_run: RunS
     wait_until(lambda: query(cluster, left) == "0", what="the end of the connection to template1")
 
 
-def test_a_database_that_rejects_connections_is_named(server_of_a_run: RunServer) -> None:
+def test_a_database_that_rejects_connections_is_named(run_server: RunServer) -> None:
     with pytest.raises(ConsoleError, match=r"in database template0: .*not currently accepting connections"):
-        server_of_a_run.query_databases(["postgres", "template0"], HERE, None, timeout_s=10)
+        run_server.query_databases(["postgres", "template0"], CURRENT_DATABASE, None, timeout_s=10)
     with pytest.raises(ConsoleError, match=r"in database template1: .*no_such_column"):
-        server_of_a_run.query_databases(["template1"], "select no_such_column", None, timeout_s=10)
+        run_server.query_databases(["template1"], "select no_such_column", None, timeout_s=10)

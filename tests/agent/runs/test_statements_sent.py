@@ -9,7 +9,7 @@ from dba_console.runbooks.run_report import report_lines
 from dba_console.runbooks.run_view import Question, RunView
 from tests.agent.agents import agent
 from tests.agent.runs.scripted_console import Operator
-from tests.agent.runs.small_runbooks import book
+from tests.agent.runs.small_runbooks import runbook_text
 from tests.clusters import FreshCluster
 
 HEAD = """
@@ -48,12 +48,12 @@ LIMIT = 'alter role "shop ""jobs"""\n    connection limit 20'
 GIVEN = {"role": ROLE, "limit": "20", "word": WORD}
 
 
-def exact_of(view: RunView, question: Question) -> str:
+def exact_text_of(view: RunView, question: Question) -> str:
     return next(block.exact for block in view.blocks if block.id == question.block)
 
 
-def sent(papers: StoredRun) -> list[str]:
-    return [record.fields["statement"] for record in papers.records if record.kind == "block.intent"]
+def sent_statements(stored: StoredRun) -> list[str]:
+    return [record.fields["statement"] for record in stored.records if record.kind == "block.intent"]
 
 
 def test_the_confirmed_and_recorded_statement_is_the_one_in_the_server_log(
@@ -65,19 +65,19 @@ def test_the_confirmed_and_recorded_statement_is_the_one_in_the_server_log(
     shown: list[str] = []
     with agent(cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
-        operator.begin(book("sent", BODY, head=HEAD), GIVEN)
+        operator.begin(runbook_text("sent", BODY, head=HEAD), GIVEN)
         operator.answer(operator.question("start"), "yes")
         for kind in ("yes", "yes", "type"):
             asked = operator.question(kind)
             assert operator.view is not None
-            shown.append(exact_of(operator.view, asked))
+            shown.append(exact_text_of(operator.view, asked))
             operator.answer(asked, asked.expects)
         view = operator.walk({})
         assert view.state == "done", view.ending
-        papers = read_run(Path(view.directory))
+        stored = read_run(Path(view.directory))
         kept = [path.read_bytes() for path in Path(view.directory).rglob("*") if path.is_file()]
-    log, told = cluster.log_text(), "\n".join(report_lines(papers.plan, papers.records, when=str))  # type: ignore[arg-type]
-    limit, word, first, second = sent(papers)
+    log, reported = cluster.log_text(), "\n".join(report_lines(stored.plan, stored.records, when=str))  # type: ignore[arg-type]
+    limit, word, first, second = sent_statements(stored)
     assert limit == shown[0] == LIMIT and f"statement: {LIMIT.replace(chr(10), chr(10) + chr(9))}" in log
     assert word == shown[1] == 'alter role "shop ""jobs""" password \'********\''
     assert word.replace("********", WORD) in log and not any(WORD.encode() in data for data in kept)
@@ -86,7 +86,7 @@ def test_the_confirmed_and_recorded_statement_is_the_one_in_the_server_log(
     assert "insert into public.kept values ($1, $2)" in log and "$1 = '1', $2 = 'it''s'" in log
     assert cluster.psql("select note from public.kept order by id").splitlines() == ["it's", "a\\b"]
     for told_one in (*LIMIT.splitlines(), word, first, second, "row 2 of 2 (id 2, note a\\b): ok", "ok, ALTER ROLE"):
-        assert told_one in told, told_one
+        assert told_one in reported, told_one
 
 
 def test_a_rehearsal_shows_the_statement_with_its_values(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_a_rehearsal_shows_the_statement_with_its_values(fresh_cluster: FreshClu
     cluster.psql("create table public.kept(id int, note text)")
     with agent(cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
-        operator.begin(book("sent", BODY, head=HEAD), GIVEN, rehearse=True)
+        operator.begin(runbook_text("sent", BODY, head=HEAD), GIVEN, rehearse=True)
         view = operator.walk({})
-        told = [record.text for record in read_run(Path(view.directory)).records]
-    assert f"limit-it/change: would run: {LIMIT}" in told
-    assert any("insert into public.kept values (1, 'it''s')" in one for one in told)
-    assert not any(WORD in one for one in told)
+        reported = [record.text for record in read_run(Path(view.directory)).records]
+    assert f"limit-it/change: would run: {LIMIT}" in reported
+    assert any("insert into public.kept values (1, 'it''s')" in one for one in reported)
+    assert not any(WORD in one for one in reported)

@@ -1,4 +1,4 @@
-"""Dropping caches: what it says before, what it does, how its end is told."""
+"""Dropping caches: its preview, its effect, its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SReclaimable:     400000 kB
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> ActionContext:
+def context(tmp_path: Path) -> ActionContext:
     proc = tmp_path / "proc"
     (proc / "sys" / "vm").mkdir(parents=True)
     (proc / "sys" / "vm" / "drop_caches").write_text("0\n")
@@ -39,10 +39,10 @@ def counted(proc: Path | str, drops: int) -> None:
     Path(proc, "vmstat").write_text(f"nr_free_pages 1\ndrop_pagecache {drops}\ndrop_slab 0\n")
 
 
-def test_the_preview_shows_what_would_be_dropped_and_why_its_cost_is_unknown(world: ActionContext) -> None:
-    action_preview = ACTION.preview(LEVEL_1, world)
+def test_the_preview_shows_what_would_be_dropped_and_why_its_cost_is_unknown(context: ActionContext) -> None:
+    action_preview = ACTION.preview(LEVEL_1, context)
     assert action_preview.refusal is None
-    assert action_preview.exact == f"echo 1 > {world.proc}/sys/vm/drop_caches"
+    assert action_preview.exact == f"echo 1 > {context.proc}/sys/vm/drop_caches"
     assert action_preview.text == (
         "up to 6.6 GB of 8.6 GB page cache would be dropped; the time to read it again is unknown (no servers on this "
         "host show their data directory)"
@@ -54,54 +54,54 @@ def test_shared_buffers_and_dirty_pages_do_not_count_as_droppable_cache() -> Non
     assert droppable_bytes({"cached_bytes": 100, "shmem_bytes": 90, "dirty_bytes": 20}) == 0
 
 
-def test_the_requested_level_is_written(world: ActionContext) -> None:
+def test_the_requested_level_is_written(context: ActionContext) -> None:
     settings = DropCachesSettings(level=3)
-    done = ACTION.act(settings, ACTION.preview(settings, world), world, PlainControl())
+    done = ACTION.act(settings, ACTION.preview(settings, context), context, PlainControl())
     assert done.state == "ok"
-    assert Path(world.proc, "sys/vm/drop_caches").read_text() == "3\n"
+    assert Path(context.proc, "sys/vm/drop_caches").read_text() == "3\n"
 
 
-def test_afterwards_the_freed_memory_is_reported(world: ActionContext) -> None:
-    action_preview = ACTION.preview(LEVEL_1, world)
+def test_afterwards_the_freed_memory_is_reported(context: ActionContext) -> None:
+    action_preview = ACTION.preview(LEVEL_1, context)
 
     class Kernel(PlainControl):
-        """Drops when it is told to, as the kernel would."""
+        """Drops on request, as the kernel would."""
 
         def report_progress(
             self, text: str, done: float | None = None, total: float | None = None, unit: str = ""
         ) -> None:
             after = MEMINFO.replace("9000000", "3000000").replace(" 1000000", " 7000000")
-            Path(world.proc, "meminfo").write_text(after)
+            Path(context.proc, "meminfo").write_text(after)
 
-    done = ACTION.act(LEVEL_1, action_preview, world, Kernel())
+    done = ACTION.act(LEVEL_1, action_preview, context, Kernel())
     assert done.text.startswith("5.7 GB of cache dropped in ")
     assert done.text.endswith(", 5.7 GB more free")
     assert done.undo is None
 
 
-def test_an_unknown_outcome_is_resolved_by_the_kernel_counter(world: ActionContext) -> None:
-    action_preview = ACTION.preview(LEVEL_1, world)
-    assert ACTION.settle(LEVEL_1, action_preview, world).state == "failed"
-    counted(world.proc, 4)
-    assert ACTION.settle(LEVEL_1, action_preview, world).state == "ok"
-    counted(world.proc, 0)
-    assert ACTION.settle(LEVEL_1, action_preview, world).state == "unknown"
+def test_an_unknown_outcome_is_resolved_by_the_kernel_counter(context: ActionContext) -> None:
+    action_preview = ACTION.preview(LEVEL_1, context)
+    assert ACTION.settle(LEVEL_1, action_preview, context).state == "failed"
+    counted(context.proc, 4)
+    assert ACTION.settle(LEVEL_1, action_preview, context).state == "ok"
+    counted(context.proc, 0)
+    assert ACTION.settle(LEVEL_1, action_preview, context).state == "unknown"
 
 
-def test_a_kernel_without_that_counter_leaves_the_outcome_unknown(world: ActionContext) -> None:
-    Path(world.proc, "vmstat").write_text("nr_free_pages 1\n")
-    action_preview = ACTION.preview(LEVEL_1, world)
-    assert ACTION.settle(LEVEL_1, action_preview, world).state == "unknown"
+def test_a_kernel_without_that_counter_leaves_the_outcome_unknown(context: ActionContext) -> None:
+    Path(context.proc, "vmstat").write_text("nr_free_pages 1\n")
+    action_preview = ACTION.preview(LEVEL_1, context)
+    assert ACTION.settle(LEVEL_1, action_preview, context).state == "unknown"
 
 
-def test_without_the_proc_file_it_is_refused(world: ActionContext) -> None:
-    Path(world.proc, "sys/vm/drop_caches").unlink()
-    action_preview = ACTION.preview(LEVEL_1, world)
-    assert action_preview.refusal == f"{world.proc}/sys/vm/drop_caches cannot be written"
+def test_without_the_proc_file_it_is_refused(context: ActionContext) -> None:
+    Path(context.proc, "sys/vm/drop_caches").unlink()
+    action_preview = ACTION.preview(LEVEL_1, context)
+    assert action_preview.refusal == f"{context.proc}/sys/vm/drop_caches cannot be written"
 
 
-def test_on_a_host_other_than_that_of_the_server_it_is_refused(world: ActionContext) -> None:
-    elsewhere = ActionContext(proc=world.proc, sys=world.sys, server_is_local=False)
+def test_on_a_host_other_than_that_of_the_server_it_is_refused(context: ActionContext) -> None:
+    elsewhere = ActionContext(proc=context.proc, sys=context.sys, server_is_local=False)
     assert ACTION.preview(LEVEL_1, elsewhere).refusal == "the server is not proven to run on this host"
 
 
@@ -122,10 +122,10 @@ def test_without_a_large_enough_table_there_is_no_rate(tmp_path: Path) -> None:
 
 def test_the_kernel_of_this_host_counts_a_drop() -> None:
     """Level 2: what it costs is looked up again in no time."""
-    world, settings = ActionContext(), DropCachesSettings(level=2)
+    context, settings = ActionContext(), DropCachesSettings(level=2)
     if not os.access("/proc/sys/vm/drop_caches", os.W_OK):
         return  # not root, or in a container: refused, as told above
-    action_preview = ACTION.preview(settings, world)
-    done = ACTION.act(settings, action_preview, world, PlainControl())
+    action_preview = ACTION.preview(settings, context)
+    done = ACTION.act(settings, action_preview, context, PlainControl())
     assert done.state == "ok"
-    assert ACTION.settle(settings, action_preview, world).state == "ok"
+    assert ACTION.settle(settings, action_preview, context).state == "ok"

@@ -1,4 +1,4 @@
-"""The gate: policy, server, host, what was shown, what was typed; each refuses by itself, and a refusal says why."""
+"""The gate: policy, server, host, preview, typed text; each check refuses alone, and a refusal gives the reason."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ SERVER = ServerIdentity(
     data_directory="/srv/data", port=5432,
 )  # fmt: skip
 TYPED = Confirmation(level="type", text="target")
-ERRAND = ActRequest(kind="action", target="db2", action="drop-slot", confirm=TYPED, answer="db2", confirmed_by=("ann",))
-SEEN = ActionPreview(text="one slot", exact="drop it", rows=({"slot_name": "old"},), count=1)
+REQUEST = ActRequest(
+    kind="action", target="db2", action="drop-slot", confirm=TYPED, answer="db2", confirmed_by=("ann",)
+)
+PREVIEW = ActionPreview(text="one slot", exact="drop it", rows=({"slot_name": "old"},), count=1)
 
 
-class Answering:
-    """A connection that says who it is; nothing else is asked of it here."""
+class IdentityConnection:
+    """A connection that reports its identity and nothing else."""
 
     def __init__(self, identity: ServerIdentity) -> None:
         self._identity = identity
@@ -46,26 +48,26 @@ class Answering:
         return self._identity
 
 
-def place(server: ServerIdentity = SERVER, **more: object) -> CurrentTarget:
-    return replace(CurrentTarget(connection=cast("QueryConnection", Answering(server))), **more)
+def current_target(server: ServerIdentity = SERVER, **more: object) -> CurrentTarget:
+    return replace(CurrentTarget(connection=cast("QueryConnection", IdentityConnection(server))), **more)
 
 
 def attempt(
-    errand: ActRequest = ERRAND,
+    request: ActRequest = REQUEST,
     where: CurrentTarget | None = None,
-    now: ActionPreview = SEEN,
-    shown: ActionPreview | None = SEEN,
+    now: ActionPreview = PREVIEW,
+    shown: ActionPreview | None = PREVIEW,
 ) -> None:
-    authorize(errand, PlannedTarget(server=SERVER), where or place(), look=lambda: now, shown=shown)
+    authorize(request, PlannedTarget(server=SERVER), where or current_target(), look=lambda: now, shown=shown)
 
 
 def test_a_change_as_shown_and_confirmed_is_permitted() -> None:
-    permit = authorize(ERRAND, PlannedTarget(server=SERVER), place(), look=lambda: SEEN, shown=SEEN)
-    assert (permit.server, permit.preview) == (SERVER, SEEN)
+    permit = authorize(REQUEST, PlannedTarget(server=SERVER), current_target(), look=lambda: PREVIEW, shown=PREVIEW)
+    assert (permit.server, permit.preview) == (SERVER, PREVIEW)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"system_identifier": "9999"}, "another cluster answers"),
         ({"role": "standby"}, "is a standby now"),
@@ -76,16 +78,16 @@ def test_a_change_as_shown_and_confirmed_is_permitted() -> None:
         ({"server_start_us": 2_000_000}, "was started at"),
     ],
 )
-def test_every_identity_value_of_another_server_refuses(change: dict[str, object], said: str) -> None:
-    with pytest.raises(Refused, match=said):
-        attempt(where=place(replace(SERVER, **change)))
+def test_every_identity_value_of_another_server_refuses(change: dict[str, object], expected: str) -> None:
+    with pytest.raises(Refused, match=expected):
+        attempt(where=current_target(replace(SERVER, **change)))
 
 
 def test_only_a_restart_is_a_refusal_that_can_be_confirmed() -> None:
     with pytest.raises(ServerRestarted):
-        attempt(where=place(replace(SERVER, server_start_us=2)))
+        attempt(where=current_target(replace(SERVER, server_start_us=2)))
     with pytest.raises(Refused) as refused:
-        attempt(where=place(replace(SERVER, server_start_us=2, port=5433)))
+        attempt(where=current_target(replace(SERVER, server_start_us=2, port=5433)))
     assert not isinstance(refused.value, ServerRestarted)
 
 
@@ -96,7 +98,7 @@ def test_identity_values_a_role_may_never_read_do_not_refuse() -> None:
 
 def test_a_run_without_a_server_changes_no_server() -> None:
     with pytest.raises(Refused, match="started without one"):
-        authorize(ERRAND, PlannedTarget(), CurrentTarget(), look=lambda: SEEN, shown=SEEN)
+        authorize(REQUEST, PlannedTarget(), CurrentTarget(), look=lambda: PREVIEW, shown=PREVIEW)
 
 
 # -- the host --------------------------------------------------------------------------------------------------------
@@ -109,11 +111,11 @@ def test_another_host_or_another_boot_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sys/kernel/random/boot_id").write_text("second\n")
     here = host_identity(str(tmp_path))
     authorize(ON_HOST, PlannedTarget(host=here), CurrentTarget(), proc=str(tmp_path))
-    for planned, said in (
+    for planned, message in (
         (HostIdentity(name="elsewhere", boot_id="second"), "started on elsewhere"),
         (replace(here, boot_id="first"), "rebooted since"),
     ):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(Refused, match=message):
             authorize(ON_HOST, PlannedTarget(host=planned), CurrentTarget(), proc=str(tmp_path))
 
 
@@ -128,27 +130,27 @@ def test_a_host_not_proven_to_be_that_of_the_server_is_not_changed() -> None:
 
 
 def test_a_cluster_change_continues_from_the_host_it_was_started_on_whatever_runs_there() -> None:
-    errand = ActRequest(kind="run", target="db2", server=False, cluster=True)
+    request = ActRequest(kind="run", target="db2", server=False, cluster=True)
     here = host_identity()
-    authorize(errand, PlannedTarget(host=replace(here, boot_id="first")), CurrentTarget(server_is_local=False))
+    authorize(request, PlannedTarget(host=replace(here, boot_id="first")), CurrentTarget(server_is_local=False))
     with pytest.raises(Refused, match="started on elsewhere"):
-        authorize(errand, PlannedTarget(host=replace(here, name="elsewhere")), CurrentTarget())
+        authorize(request, PlannedTarget(host=replace(here, name="elsewhere")), CurrentTarget())
 
 
 # -- policy ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "expected"),
     [
         (ActionsConfig(allow=False), "allow = false"),
         (ActionsConfig(deny=["drop-slot"]), "forbids drop-slot"),
         (ActionsConfig(deny=["drop-slots"]), "did you mean drop-slot"),
     ],
 )
-def test_the_configuration_can_refuse(config: ActionsConfig, said: str) -> None:
-    with pytest.raises(Refused, match=said):
-        attempt(where=place(config=config))
+def test_the_configuration_can_refuse(config: ActionsConfig, expected: str) -> None:
+    with pytest.raises(Refused, match=expected):
+        attempt(where=current_target(config=config))
 
 
 def test_a_read_only_target_is_not_changed_with_any_connection_string() -> None:
@@ -156,7 +158,7 @@ def test_a_read_only_target_is_not_changed_with_any_connection_string() -> None:
     assert find_read_only_target(config, make_target("postgresql://u@db1/app"))
     assert not find_read_only_target(config, make_target("host=db2 dbname=app user=u"))
     with pytest.raises(Refused, match="read_only = true for target prod"):
-        attempt(where=place(read_only="prod"))
+        attempt(where=current_target(read_only="prod"))
 
 
 def test_a_cluster_with_a_read_only_node_is_not_changed() -> None:
@@ -209,16 +211,16 @@ def test_a_change_that_differs_from_its_preview_is_refused() -> None:
     with pytest.raises(Refused, match="differs from what was shown: rm b"):
         refuse_changed(ActionPreview(text="", exact="rm b"), ActionPreview(text="", exact="rm a"))
     with pytest.raises(Refused, match="no preview was shown"):
-        refuse_changed(SEEN, None)
+        refuse_changed(PREVIEW, None)
 
 
 def test_the_refusal_of_the_action_counts_until_the_last_moment() -> None:
     with pytest.raises(Refused, match="in use"):
-        attempt(now=replace(SEEN, refusal="it is in use now", hint="stop its reader"))
+        attempt(now=replace(PREVIEW, refusal="it is in use now", hint="stop its reader"))
 
 
 def test_an_action_with_nothing_to_do_is_permitted() -> None:
-    attempt(now=ActionPreview(text="gone already", exact="", done=True), shown=SEEN)
+    attempt(now=ActionPreview(text="gone already", exact="", done=True), shown=PREVIEW)
 
 
 # -- what was typed --------------------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ def test_an_action_with_nothing_to_do_is_permitted() -> None:
     ],
 )
 def test_only_the_requested_text_confirms(confirm: Confirmation, good: str, bad: str) -> None:
-    asked = replace(ERRAND, confirm=confirm, count=7)
+    asked = replace(REQUEST, confirm=confirm, count=7)
     assert confirmation_refusal(replace(asked, answer=good)) is None
     for answer in (bad, "", None, "no", "\n"):
         assert confirmation_refusal(replace(asked, answer=answer)) is not None
@@ -244,15 +246,15 @@ def test_only_the_requested_text_confirms(confirm: Confirmation, good: str, bad:
 
 
 def test_an_unknown_number_and_an_empty_phrase_confirm_nothing() -> None:
-    counted = replace(ERRAND, confirm=Confirmation(level="type", text="count"), answer="")
+    counted = replace(REQUEST, confirm=Confirmation(level="type", text="count"), answer="")
     assert confirmation_refusal(counted) is not None
-    assert confirmation_refusal(replace(ERRAND, confirm=Confirmation(level="type"), answer="")) is not None
+    assert confirmation_refusal(replace(REQUEST, confirm=Confirmation(level="type"), answer="")) is not None
 
 
 def test_two_operators_must_be_different() -> None:
-    asked = replace(ERRAND, confirm=replace(TYPED, people=2))
-    told = confirmation_refusal(replace(asked, confirmed_by=("ann", "ann")))
-    assert told is not None and "of 2 operators" in told
+    asked = replace(REQUEST, confirm=replace(TYPED, people=2))
+    reported = confirmation_refusal(replace(asked, confirmed_by=("ann", "ann")))
+    assert reported is not None and "of 2 operators" in reported
     assert confirmation_refusal(replace(asked, confirmed_by=("ann", "bob"))) is None
 
 
@@ -264,7 +266,7 @@ def test_every_change_needs_a_confirmation() -> None:
 
 
 def test_one_object_is_confirmed_by_its_name_and_several_by_their_number() -> None:
-    asked = replace(ERRAND, confirm=Confirmation(level="type", text="name"))
+    asked = replace(REQUEST, confirm=Confirmation(level="type", text="name"))
     assert confirmation_refusal(replace(asked, answer="old", count=1, object_name="old")) is None
     assert confirmation_refusal(replace(asked, answer="1", count=1, object_name="old")) is not None
     assert confirmation_refusal(replace(asked, answer="2", count=2)) is None

@@ -1,4 +1,4 @@
-"""What operators said is kept for the next agent, and nobody waits for the disk it is kept on."""
+"""Acknowledgements and silences are saved for the next agent, without waiting for the disk."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dba_console.watch.probes.deadline_lane import REPLACEMENTS
 from tests.background import wait_until
 from tests.clocks import HeldClock
 
-WORDS: OperatorEntries = {
+ENTRIES: OperatorEntries = {
     "acknowledged": {},
     "silenced": {"disk-filling": FindingMark(who="ann", note="", set_us=1, until_us=9)},
 }
 
 
-class Late(HeldClock):
+class ShiftedClock(HeldClock):
     """The time of this host, from where it can be moved on."""
 
     def __init__(self) -> None:
@@ -42,10 +42,10 @@ def path(tmp_path: Path) -> Path:
 def test_acknowledgements_are_stored_for_the_next_agent_and_readable_only_by_their_owner(path: Path) -> None:
     first = AcknowledgementsFile(path, SYSTEM)
     assert first.load() == {}
-    first.set_entries(WORDS)
+    first.set_entries(ENTRIES)
     first.close()
     next_one = AcknowledgementsFile(path, SYSTEM)
-    assert next_one.load() == WORDS
+    assert next_one.load() == ENTRIES
     next_one.close()
     assert path.stat().st_mode & 0o777 == 0o600
 
@@ -60,21 +60,21 @@ def test_without_acknowledgements_nothing_is_written(path: Path) -> None:
 
 def test_a_repeated_acknowledgement_is_written_once(path: Path) -> None:
     kept = AcknowledgementsFile(path, SYSTEM)
-    kept.set_entries(WORDS)
+    kept.set_entries(ENTRIES)
     kept.write_if_due()
-    wait_until(lambda: load_entries(path) == WORDS, what="the file written")
+    wait_until(lambda: load_entries(path) == ENTRIES, what="the file written")
     path.unlink()
-    kept.set_entries(dict(WORDS))
+    kept.set_entries(dict(ENTRIES))
     kept.close()
     assert not path.exists()
 
 
 def test_an_unresponsive_disk_delays_no_tick(path: Path) -> None:
     os.mkfifo(path.with_suffix(".new"))  # opened for writing it waits for a reader, as a stalled disk waits
-    clock, before = Late(), threading.enumerate()
+    clock, before = ShiftedClock(), threading.enumerate()
     kept = AcknowledgementsFile(path, clock)
     for turn in range(2 * REPLACEMENTS):
-        kept.set_entries({"acknowledged": {}, "silenced": {str(turn): WORDS["silenced"]["disk-filling"]}})
+        kept.set_entries({"acknowledged": {}, "silenced": {str(turn): ENTRIES["silenced"]["disk-filling"]}})
         kept.write_if_due()
         clock.mono += WRITE_TIMEOUT_US + 1
     stuck = [thread for thread in threading.enumerate() if thread.name == "lane-said" and thread not in before]

@@ -1,4 +1,4 @@
-"""The socket: who gets in, what they get, and that nobody who reads slowly holds anybody up."""
+"""The socket: which users are admitted, what they receive, and that a slow reader delays no other."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from dba_console.core.errors import ConnectError
 from tests.clocks import HeldClock
 
 
-class Desk:
-    """A listener with its callbacks recorded."""
+class ListenerCalls:
+    """A listener whose callbacks are kept."""
 
     def __init__(self, path: Path) -> None:
         self.requests: queue.Queue[Message] = queue.Queue()
-        self.gone: queue.Queue[ConsoleConnection] = queue.Queue()
+        self.disconnected: queue.Queue[ConsoleConnection] = queue.Queue()
         self.clock = HeldClock()
         self.listener = Listener(
             path, self.clock, welcome=self._welcome, request=lambda _, message: self.requests.put(message),
-            left=self.gone.put,
+            left=self.disconnected.put,
         )  # fmt: skip
         self.listener.start()
 
@@ -56,70 +56,70 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    desk = Desk(tmp_path / "a.sock")
-    yield desk
-    desk.listener.close("the test is over")
+def calls(tmp_path: Path) -> Iterator[ListenerCalls]:
+    calls = ListenerCalls(tmp_path / "a.sock")
+    yield calls
+    calls.listener.close("the test is over")
 
 
-def attach(desk: Desk) -> AgentClient:
-    return AgentClient.connect(desk.listener.path)
+def attach(calls: ListenerCalls) -> AgentClient:
+    return AgentClient.connect(calls.listener.path)
 
 
 def test_an_internal_error_ends_its_connection_and_no_other(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calls: ListenerCalls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    met, other = attach(desk), attach(desk)
-    monkeypatch.setattr(desk.listener, "_request", {}.__getitem__)
+    met, other = attach(calls), attach(calls)
+    monkeypatch.setattr(calls.listener, "_request", {}.__getitem__)
     met.send(Mark(text="now"))
     with pytest.raises(AgentConnectionLost, match="the agent failed on a request of this console: internal error"):
         while met.receive(60.0):
             pass
-    desk.listener.broadcast(pack_sample(b"second"), sample=True)
+    calls.listener.broadcast(pack_sample(b"second"), sample=True)
     while (message := other.receive(60.0)) != SampleMessage(data=b"second"):
         assert message is not None
     met.close()
     other.close()
 
 
-def test_only_the_owner_can_reach_the_socket(desk: Desk) -> None:
-    assert stat.S_IMODE(os.stat(desk.listener.path).st_mode) == 0o600
+def test_only_the_owner_can_reach_the_socket(calls: ListenerCalls) -> None:
+    assert stat.S_IMODE(os.stat(calls.listener.path).st_mode) == 0o600
 
 
-def test_a_console_is_welcomed_and_gets_the_newest_frame_at_once(desk: Desk) -> None:
-    client = attach(desk)
+def test_a_console_is_welcomed_and_gets_the_newest_frame_at_once(calls: ListenerCalls) -> None:
+    client = attach(calls)
     assert client.hello.target == "t"
     assert client.receive(5) == SampleMessage(data=b"first")
     client.close()
 
 
-def test_two_consoles_get_the_same_samples(desk: Desk) -> None:
-    clients = [attach(desk), attach(desk)]
-    desk.listener.broadcast(pack_sample(b"second"), sample=True)
+def test_two_consoles_get_the_same_samples(calls: ListenerCalls) -> None:
+    clients = [attach(calls), attach(calls)]
+    calls.listener.broadcast(pack_sample(b"second"), sample=True)
     for client in clients:
         assert [client.receive(5), client.receive(5)] == [SampleMessage(data=b"first"), SampleMessage(data=b"second")]
         client.close()
 
 
-def test_a_mark_reaches_the_agent(desk: Desk) -> None:
-    client = attach(desk)
+def test_a_mark_reaches_the_agent(calls: ListenerCalls) -> None:
+    client = attach(calls)
     client.send(Mark(text="here"))
-    assert desk.requests.get(timeout=5) == Mark(text="here")
+    assert calls.requests.get(timeout=5) == Mark(text="here")
     client.close()
 
 
-def test_a_console_that_disconnects_is_noticed(desk: Desk) -> None:
-    attach(desk).close()
-    peer = desk.gone.get(timeout=5)
+def test_a_console_that_disconnects_is_noticed(calls: ListenerCalls) -> None:
+    attach(calls).close()
+    peer = calls.disconnected.get(timeout=5)
     assert peer.greeting is not None
-    assert desk.listener.consoles == 0
+    assert calls.listener.consoles == 0
 
 
-def test_another_protocol_version_is_refused_with_a_hint(desk: Desk) -> None:
+def test_another_protocol_version_is_refused_with_a_hint(calls: ListenerCalls) -> None:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(5)
-    connection.connect(str(desk.listener.path))
+    connection.connect(str(calls.listener.path))
     connection.sendall(pack(Greeting(protocol=PROTOCOL + 1, version="9", login="x")))
     (answer,) = Deframer().feed(connection.recv(65536))
     assert isinstance(answer, Bye)
@@ -127,28 +127,28 @@ def test_another_protocol_version_is_refused_with_a_hint(desk: Desk) -> None:
     connection.close()
 
 
-def test_an_unknown_client_on_the_socket_is_disconnected_and_others_stay(desk: Desk) -> None:
-    client = attach(desk)
+def test_an_unknown_client_on_the_socket_is_disconnected_and_others_stay(calls: ListenerCalls) -> None:
+    client = attach(calls)
     stranger = socket.socket(socket.AF_UNIX)
     stranger.settimeout(5)
-    stranger.connect(str(desk.listener.path))
+    stranger.connect(str(calls.listener.path))
     stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
     (answer,) = Deframer().feed(stranger.recv(65536))
     assert isinstance(answer, Bye)
     stranger.close()
-    desk.listener.broadcast(pack_sample(b"second"), sample=True)
+    calls.listener.broadcast(pack_sample(b"second"), sample=True)
     assert client.receive(5) == SampleMessage(data=b"first")
     assert client.receive(5) == SampleMessage(data=b"second")
     client.close()
 
 
-def test_a_slow_reader_loses_old_samples_is_informed_and_delays_no_other(desk: Desk) -> None:
-    slow, quick = attach(desk), attach(desk)
+def test_a_slow_reader_loses_old_samples_is_informed_and_delays_no_other(calls: ListenerCalls) -> None:
+    slow, quick = attach(calls), attach(calls)
     quick.receive(5)
     big = b"x" * (QUEUE_LIMIT // 4)
     for number in range(12):
         packed = pack_sample(bytes([number]) + big)
-        desk.listener.broadcast(packed, sample=True)
+        calls.listener.broadcast(packed, sample=True)
         got = quick.receive(5)
         assert isinstance(got, SampleMessage) and got.data[0] == number
     messages: list[Message] = []
@@ -164,32 +164,32 @@ def test_a_slow_reader_loses_old_samples_is_informed_and_delays_no_other(desk: D
     quick.close()
 
 
-def test_a_reader_that_never_reads_is_disconnected_and_informed_when_it_returns(desk: Desk) -> None:
-    stalled = attach(desk)
+def test_a_reader_that_never_reads_is_disconnected_and_informed_when_it_returns(calls: ListenerCalls) -> None:
+    stalled = attach(calls)
     for _ in range(8):
-        desk.listener.broadcast(pack_sample(b"x" * (QUEUE_LIMIT // 4)), sample=True)
-    other = attach(desk)
+        calls.listener.broadcast(pack_sample(b"x" * (QUEUE_LIMIT // 4)), sample=True)
+    other = attach(calls)
     other.receive(5)  # the listener has been through its queue
-    desk.clock.advance(STALLED_S + 1)
-    desk.listener.broadcast(pack_sample(b"tick"), sample=True)
-    assert desk.gone.get(timeout=5).pid == os.getpid()
-    assert desk.listener.slow_dropped == 1
+    calls.clock.advance(STALLED_S + 1)
+    calls.listener.broadcast(pack_sample(b"tick"), sample=True)
+    assert calls.disconnected.get(timeout=5).pid == os.getpid()
+    assert calls.listener.slow_dropped == 1
     with pytest.raises(AgentConnectionLost):
         while stalled.receive(5) is not None:
             pass
-    again = attach(desk)
+    again = attach(calls)
     first = again.receive(5)
     assert isinstance(first, Notice) and "disconnected because it read nothing" in first.text
     for client in (stalled, other, again):
         client.close()
 
 
-def test_consoles_that_disconnect_during_a_send_harm_no_other(desk: Desk) -> None:
-    stays = attach(desk)
+def test_consoles_that_disconnect_during_a_send_harm_no_other(calls: ListenerCalls) -> None:
+    stays = attach(calls)
     stays.receive(5)
     for number in range(40):
-        leaving = [attach(desk) for _ in range(5)]
-        desk.listener.broadcast(pack_sample(bytes([number]) * 300_000), sample=True)
+        leaving = [attach(calls) for _ in range(5)]
+        calls.listener.broadcast(pack_sample(bytes([number]) * 300_000), sample=True)
         for client in leaving:
             client.close()
         got = stays.receive(5)
@@ -198,16 +198,16 @@ def test_consoles_that_disconnect_during_a_send_harm_no_other(desk: Desk) -> Non
 
 
 def test_consoles_are_informed_why_the_agent_ends(tmp_path: Path) -> None:
-    desk = Desk(tmp_path / "b.sock")
-    client = attach(desk)
+    calls = ListenerCalls(tmp_path / "b.sock")
+    client = attach(calls)
     client.receive(5)
-    closing = threading.Thread(target=desk.listener.close, args=("stopped by SIGTERM",))
+    closing = threading.Thread(target=calls.listener.close, args=("stopped by SIGTERM",))
     closing.start()
     with pytest.raises(AgentConnectionLost, match="stopped by SIGTERM"):
         client.receive(5)
     closing.join()
     client.close()
-    assert not desk.listener.path.exists()
+    assert not calls.listener.path.exists()
 
 
 def test_a_socket_without_a_listener_is_a_clear_error(tmp_path: Path) -> None:
@@ -220,38 +220,38 @@ def test_a_stale_socket_is_taken_over(tmp_path: Path) -> None:
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(path))
     dead.close()
-    desk = Desk(path)
-    client = attach(desk)
+    calls = ListenerCalls(path)
+    client = attach(calls)
     assert client.hello.key == "k"
     client.close()
-    desk.listener.close("over")
+    calls.listener.close("over")
 
 
-def _raw(desk: Desk) -> socket.socket:
+def _raw(calls: ListenerCalls) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(5)
-    connection.connect(str(desk.listener.path))
+    connection.connect(str(calls.listener.path))
     return connection
 
 
-def test_a_client_without_a_greeting_may_not_send_much(desk: Desk) -> None:
+def test_a_client_without_a_greeting_may_not_send_much(calls: ListenerCalls) -> None:
     """Otherwise sixteen connections of anybody could each have the agent keep 32 MB."""
-    with _raw(desk) as stranger:
+    with _raw(calls) as stranger:
         stranger.sendall((GREETING_LIMIT + 1).to_bytes(4, "big") + b"g")
         (answer,) = Deframer().feed(stranger.recv(65536))
     assert isinstance(answer, Bye) and f"invalid message length: {GREETING_LIMIT + 1} bytes" in answer.reason
 
 
-def test_a_long_document_reaches_the_agent(desk: Desk) -> None:
-    client = attach(desk)
+def test_a_long_document_reaches_the_agent(calls: ListenerCalls) -> None:
+    client = attach(calls)
     document = RunBegin(text="x" * 1_000_000, source="a.md")
     client.send(document)
-    assert desk.requests.get(timeout=60) == document
+    assert calls.requests.get(timeout=60) == document
     client.close()
 
 
 def test_a_client_that_reads_no_answers_gets_no_more_and_the_next_one_is_welcomed(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    calls: ListenerCalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled = 0
 
@@ -260,23 +260,23 @@ def test_a_client_that_reads_no_answers_gets_no_more_and_the_next_one_is_welcome
         handled += 1
         peer.push(pack(Notice(kind="error", text="x" * 1_000)))
 
-    monkeypatch.setattr(desk.listener, "_request", answer)
-    with _raw(desk) as flood:
+    monkeypatch.setattr(calls.listener, "_request", answer)
+    with _raw(calls) as flood:
         flood.sendall(pack(Greeting(protocol=PROTOCOL, version="x", login="flood")))
         flood.settimeout(1.0)
         request, sent = pack(Mark(text="now")) * 1_000, 0
         with pytest.raises(TimeoutError):  # it is not read from any more
             while sent < 100_000_000:
                 sent += flood.send(request)
-        attach(desk).close()
+        attach(calls).close()
         assert handled * 1_000 < 4 * UNSENT_ANSWERS_LIMIT + (1 << 20)
 
 
-def test_a_burst_of_connections_is_accepted_or_refused_with_the_limit(desk: Desk) -> None:
-    waiting = [_raw(desk) for _ in range(100)]
+def test_a_burst_of_connections_is_accepted_or_refused_with_the_limit(calls: ListenerCalls) -> None:
+    waiting = [_raw(calls) for _ in range(100)]
     for connection in waiting:
         connection.close()
-    attach(desk).close()
+    attach(calls).close()
 
 
 def test_a_full_connection_queue_is_a_clear_error(tmp_path: Path) -> None:

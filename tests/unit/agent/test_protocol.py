@@ -49,7 +49,7 @@ VIEW = RunView(
     steps=(StepView(id="drop", title="Drop it", state="waiting"),),
     question=Question(id=3, kind="type", text="type the name of the target", expects="db2"),
 )
-OF_RUNS: list[Message] = [
+RUN_MESSAGES: list[Message] = [
     RunBegin(text="# A\n", source="a.md", inputs={"every": "30m"}, mode="rehearse"),
     RunBegin(text="", source="screen", adhoc=b"{}"),
     RunAnswer(run=VIEW.run, question=3, text="db2"),
@@ -93,14 +93,14 @@ def test_a_message_kind_of_a_newer_version_is_skipped() -> None:
 
 
 def test_run_messages_are_decoded_as_they_were_encoded() -> None:
-    stream = b"".join(pack(message) for message in OF_RUNS)
-    assert list(Deframer().feed(stream)) == OF_RUNS
+    stream = b"".join(pack(message) for message in RUN_MESSAGES)
+    assert list(Deframer().feed(stream)) == RUN_MESSAGES
 
 
 def test_inputs_and_answers_are_in_no_repr() -> None:
-    said = [
+    message = [
         RunBegin(text="", source="x", inputs={"password": "s3cret"}),
         RunResume(run="r", inputs={"password": "s3cret"}),
         RunAnswer(run="r", question=1, text="s3cret"),
     ]
-    assert "s3cret" not in repr(said)
+    assert "s3cret" not in repr(message)

@@ -1,4 +1,4 @@
-"""What changed at the server is told in sentences, and what did not is not."""
+"""Changes of the server are reported in sentences, and nothing else is."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dba_console.watch.samples.postgres import Setting
 from tests.unit.agent.test_data_locations import SERVER
 
 
-def told(**changed: object) -> list[str]:
+def change_texts(**changed: object) -> list[str]:
     return list(server_changes(SERVER, structs.replace(SERVER, **changed)))
 
 
 def test_without_a_change_nothing_is_reported() -> None:
-    assert told(now_us=5) == []
+    assert change_texts(now_us=5) == []
 
 
 def test_a_restart_and_a_new_version_are_reported() -> None:
-    assert told(start_us=9, version_num=160001, version="16.1") == [
+    assert change_texts(start_us=9, version_num=160001, version="16.1") == [
         "server version changed from 15.4 to 16.1",
         "the server was restarted",
     ]
@@ -41,7 +41,7 @@ def test_a_setting_is_reported_with_old_and_new_value_and_without_secrets() -> N
 
 
 def test_another_cluster_behind_the_same_address_is_reported() -> None:
-    assert "another cluster answers now" in told(system_identifier="2")[0]
+    assert "another cluster answers now" in change_texts(system_identifier="2")[0]
 
 
 def test_the_connection_slot_is_named() -> None:

@@ -1,4 +1,4 @@
-"""What is said of a server while nothing is heard of it."""
+"""What is reported of a server that does not answer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TICK_S = 0.05
 def test_a_server_that_never_admitted_us_is_not_a_silent_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         dsn = f"host=127.0.0.1 port={deaf.getsockname()[1]} user=x sslmode=disable gssencmode=disable"
-        side = ServerService(dsn, MonitorOptions(connect_timeout_s=0.3), SYSTEM, TICK_S)
-        parts = first_parts(side)
+        service = ServerService(dsn, MonitorOptions(connect_timeout_s=0.3), SYSTEM, TICK_S)
+        parts = first_parts(service)
     assert {part.name for part in parts} == set(PG_PARTS)
     assert {part.status for part in parts} == {"error"}
-    assert side.outage is not None
-    assert side.outage.kind == "timeout"
-    assert side.outage.text.startswith("no connection within 0.3 s")
+    assert service.outage is not None
+    assert service.outage.kind == "timeout"
+    assert service.outage.text.startswith("no connection within 0.3 s")
 
 
-class Slow(PostgresProbe):
+class SlowConnection(PostgresProbe):
     """A connection whose answer has been read, and is handed over when it is let go."""
 
     connected = True
@@ -43,19 +43,19 @@ class Slow(PostgresProbe):
 
 
 def test_an_answer_after_its_tick_replaces_the_report_that_it_is_missing() -> None:
-    side = ServerService("", MonitorOptions(), SYSTEM, TICK_S)
-    side._probe = slow = Slow()
-    missing = first_parts(side)
+    service = ServerService("", MonitorOptions(), SYSTEM, TICK_S)
+    service._probe = slow = SlowConnection()
+    missing = first_parts(service)
     assert {part.status for part in missing} == {"timeout"}
     slow.let_go.set()
-    answers = side.finish(SYSTEM.mono_us() + 20_000_000)
+    answers = service.finish(SYSTEM.mono_us() + 20_000_000)
     assert {part.status for part in answers} == {"ok"}
     assert max(part.at_us for part in missing) < min(part.at_us for part in answers)
 
 
-def first_parts(side: ServerService) -> list[Part]:
+def first_parts(service: ServerService) -> list[Part]:
     """What the first tick that says anything says."""
     while True:
-        side.begin()
-        if parts := side.finish(SYSTEM.mono_us() + int(TICK_S * 1e6)):
+        service.begin()
+        if parts := service.finish(SYSTEM.mono_us() + int(TICK_S * 1e6)):
             return parts

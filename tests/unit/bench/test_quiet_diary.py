@@ -1,10 +1,10 @@
-"""The diary of a quiet hour tells what was going on at any moment of it."""
+"""The diary of a quiet hour gives the activities at any moment."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from bench.quiet_load.diary import Diary, Line, read_diary, spells, under_way
+from bench.quiet_load.diary import Diary, Line, activities_at, read_diary, spells
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -38,11 +38,11 @@ def test_of_two_activities_of_one_name_the_older_ends_first() -> None:
 
 def test_an_activity_without_an_end_is_active_from_its_start_on() -> None:
     happened = spells([Line(5_000_000, "standby connected", "began")])
-    assert under_way(happened, 4_000_000) == []
-    assert under_way(happened, 6_000_000) == ["standby connected"]
+    assert activities_at(happened, 4_000_000) == []
+    assert activities_at(happened, 6_000_000) == ["standby connected"]
 
 
 def test_an_activity_that_ended_long_before_explains_nothing() -> None:
     happened = spells([Line(0, "build", "began"), Line(10_000_000, "build", "ended")])
-    assert under_way(happened, 39_000_000) == ["build (ended 29 s before)"]
-    assert under_way(happened, 41_000_000) == []
+    assert activities_at(happened, 39_000_000) == ["build (ended 29 s before)"]
+    assert activities_at(happened, 41_000_000) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.quiet_load.diary import INCIDENT, Spell
-from bench.quiet_load.verdict import STANDING, apart, by_rule, count, findings_of, report
+from bench.quiet_load.verdict import STANDING, by_rule, count, findings_of, report, split_incidents
 from dba_console.watch.findings.finding_events import FindingChange, Kind, change_event
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, Severity
@@ -27,8 +27,8 @@ def test_a_finding_that_improves_keeps_its_worst_severity() -> None:
 
 
 def test_a_finding_raised_again_counts_again() -> None:
-    told = [event("raised", 1, "io-slow"), event("cleared", 3, "io-slow"), event("raised", 9, "io-slow")]
-    found = findings_of(told)
+    reported = [event("raised", 1, "io-slow"), event("cleared", 3, "io-slow"), event("raised", 9, "io-slow")]
+    found = findings_of(reported)
     assert [(row.raised_us, row.ended_us) for row in found] == [(1_000_000, 3_000_000), (9_000_000, None)]
     assert by_rule(count(found, "warning")) == "io-slow 2"
 
@@ -59,7 +59,7 @@ def test_the_report_shows_when_how_long_and_during_which_activity() -> None:
 def test_findings_during_a_real_problem_are_distinguished() -> None:
     found = findings_of([event("raised", 10, "io-stalled", "critical"), event("raised", 90, "io-slow")])
     spells = [Spell(f"{INCIDENT}reclaim-stall rehearsed", 8_000_000, 30_000_000)]
-    quiet, wrong = apart(found, spells)
+    quiet, wrong = split_incidents(found, spells)
     assert ([row.rule for row in quiet], [row.rule for row in wrong]) == (["io-slow"], ["io-stalled"])
     text = report(found, spells, start_us=0)
     assert text.startswith("critical: 0\n")
@@ -68,5 +68,5 @@ def test_findings_during_a_real_problem_are_distinguished() -> None:
 
 def test_the_configuration_of_the_host_is_not_caused_by_an_incident() -> None:
     found = findings_of([event("raised", 10, rule) for rule in STANDING])
-    quiet, wrong = apart(found, [Spell(f"{INCIDENT}reclaim-stall rehearsed", 8_000_000, 30_000_000)])
+    quiet, wrong = split_incidents(found, [Spell(f"{INCIDENT}reclaim-stall rehearsed", 8_000_000, 30_000_000)])
     assert ([row.rule for row in quiet], wrong) == (list(STANDING), [])

@@ -103,40 +103,40 @@ def storage(mount: Mount | None, refused: str | None = None) -> dict[str, Doctor
     return {check.id: check for check in check_sessions("/s", refused, mount, 2 * GB)}
 
 
-def on(
+def mount_on(
     fstype: str = "ext4", *, holds: list[str] | None = None, available: int | None = 9 * GB, status: str = "ok"
 ) -> Mount:
     return Mount("/", "/dev/vda1", fstype, "rw", "vda", ["session", *(holds or [])], 0, 0, available, status=status)
 
 
 def test_sessions_on_the_disk_of_the_wal_are_reported() -> None:
-    assert "WAL" in storage(on(holds=["data", "wal"]))["shared"].text
-    assert storage(on(holds=["log"]))["shared"].status == "ok"
+    assert "WAL" in storage(mount_on(holds=["data", "wal"]))["shared"].text
+    assert storage(mount_on(holds=["log"]))["shared"].status == "ok"
 
 
 def test_if_the_data_path_is_unknown_a_shared_disk_is_not_ruled_out() -> None:
-    found = {check.id: check for check in check_sessions("/s", None, on(), GB, locations_known=False)}
+    found = {check.id: check for check in check_sessions("/s", None, mount_on(), GB, locations_known=False)}
     assert found["shared"].status == "unknown"
 
 
 def test_network_file_systems_and_memory_are_unsuitable_for_sessions() -> None:
-    assert storage(on("nfs4"))["file_system"].status == "missing"
-    assert "reboot" in (storage(on("tmpfs"))["file_system"].lost or "")
-    assert storage(on("xfs"))["file_system"].status == "ok"
+    assert storage(mount_on("nfs4"))["file_system"].status == "missing"
+    assert "reboot" in (storage(mount_on("tmpfs"))["file_system"].lost or "")
+    assert storage(mount_on("xfs"))["file_system"].status == "ok"
 
 
 def test_a_stalled_file_system_is_reported_and_its_space_is_unknown() -> None:
-    found = storage(on(available=None, status="timeout"))
+    found = storage(mount_on(available=None, status="timeout"))
     assert found["file_system"].status == "missing"
     assert found["space"].status == "unknown"
 
 
 def test_less_space_than_the_session_limit_is_reported() -> None:
-    assert storage(on(available=GB))["space"].status == "missing"
+    assert storage(mount_on(available=GB))["space"].status == "missing"
 
 
 def test_an_unwritable_directory_is_critical() -> None:
-    assert storage(on(), "it belongs to uid 7")["writable"].critical == 6
+    assert storage(mount_on(), "it belongs to uid 7")["writable"].critical == 6
 
 
 def test_a_real_directory_is_found_on_its_mount(tmp_path: Path) -> None:

@@ -76,19 +76,19 @@ def test_a_missing_default_target_is_reported_with_its_line(tmp_path: Path) -> N
 def test_a_password_on_the_command_line_works_with_a_warning_that_does_not_repeat_it(
     loaded: LoadedConfig, dsn: str
 ) -> None:
-    said: list[str] = []
-    target = resolve_target(dsn, loaded, environ={}, warn=said.append)
+    message: list[str] = []
+    target = resolve_target(dsn, loaded, environ={}, warn=message.append)
     assert "s3cret" in target.conninfo
     assert "s3cret" not in repr(target)
-    assert len(said) == 1
-    assert "s3cret" not in said[0]
-    assert ".pgpass" in said[0]
+    assert len(message) == 1
+    assert "s3cret" not in message[0]
+    assert ".pgpass" in message[0]
 
 
 def test_a_connection_string_without_a_password_causes_no_warning(loaded: LoadedConfig) -> None:
-    said: list[str] = []
-    resolve_target("host=db1 passfile=/x", loaded, environ={}, warn=said.append)
-    assert said == []
+    message: list[str] = []
+    resolve_target("host=db1 passfile=/x", loaded, environ={}, warn=message.append)
+    assert message == []
 
 
 def test_invalid_text_is_not_a_connection_string(loaded: LoadedConfig) -> None:

@@ -13,7 +13,7 @@ from dba_console.demo.cleanup_process import CleanupProcess
 from tests.background import wait_until
 
 
-def left_alone(guard: CleanupProcess) -> None:
+def close_pipe(guard: CleanupProcess) -> None:
     """Close the guard's pipe without a word, as the death of its parent does, and wait for it to finish."""
     assert guard._process.stdin is not None
     guard._process.stdin.close()
@@ -24,7 +24,7 @@ def test_an_abandoned_cleanup_process_removes_temporary_files(tmp_path: Path) ->
     temporary, kept = tmp_path / "a b", tmp_path / "kept"
     temporary.mkdir()
     kept.mkdir()
-    left_alone(CleanupProcess([temporary / "data" / "postmaster.pid"], [temporary]))
+    close_pipe(CleanupProcess([temporary / "data" / "postmaster.pid"], [temporary]))
     assert not temporary.exists()
     assert kept.exists()
 
@@ -39,7 +39,7 @@ def test_a_released_cleanup_process_removes_nothing(tmp_path: Path) -> None:
 def test_a_cleanup_process_spares_a_process_that_reused_the_server_pid(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger:
         (tmp_path / "postmaster.pid").write_text(f"{stranger.pid}\n{tmp_path}\n")
-        left_alone(CleanupProcess([tmp_path / "postmaster.pid"]))
+        close_pipe(CleanupProcess([tmp_path / "postmaster.pid"]))
         assert stranger.poll() is None
 
 

@@ -53,12 +53,12 @@ def recorder(
 def record(sessions: Path, samples: Iterable[Sample], about: SessionMeta | None = None, *, block: int = 10) -> Path:
     """A closed session of these samples."""
     made = recorder(sessions, about, block=block)
-    put(made, samples)
+    record_samples(made, samples)
     assert made.close("done")
     return made.directory
 
 
-def put(made: Recorder, samples: Iterable[Sample]) -> None:
+def record_samples(made: Recorder, samples: Iterable[Sample]) -> None:
     for sample in samples:
         made.put_sample(sample, encode_sample(sample))
     assert made.flush()

@@ -29,11 +29,11 @@ PATIENT_S = 120.0
 """A deadline no loaded machine misses; a test that wants it missed holds the clock or names another."""
 
 
-def about(run: str = RUN, target_key: str = "key1") -> RunAbout:
+def about_run(run: str = RUN, target_key: str = "key1") -> RunAbout:
     return RunAbout(run=run, runbook="cache-drop", title="Drop the cache", target="appdb", target_key=target_key)
 
 
-def begun(
+def begin_journal(
     session: Path,
     *,
     run: str = RUN,
@@ -44,12 +44,12 @@ def begun(
 ) -> RunJournal:
     """The journal of a run that has just begun."""
     return RunJournal.create(
-        run_directory(session, run), about(run, target_key), text=TEXT, plan=PLAN, secrets=secrets,
+        run_directory(session, run), about_run(run, target_key), text=TEXT, plan=PLAN, secrets=secrets,
         clock=clock or HeldClock(), deadline_s=deadline_s,
     )  # fmt: skip
 
 
-def said(number: int, kind: str = "step.started") -> JournalRecord:
+def record_of(number: int, kind: str = "step.started") -> JournalRecord:
     return JournalRecord(kind=kind, text=f"sentence {number}", step="drop-it", fields={"number": number})
 
 

@@ -16,7 +16,7 @@ def test_the_next_record_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "seq", "hash_", "said"),
+    ("record", "seq", "hash_", "expected"),
     [
         (b"3", 4, HEAD.after(b"3").hash, "event 3: missing"),
         (b"x", 3, HEAD.after(b"3").hash, r"event 3: changed or inserted.*\(note\)"),
@@ -24,6 +24,6 @@ def test_the_next_record_is_accepted() -> None:
         (b"3", 2, HEAD.after(b"3").hash, "event 3: its number is 2"),
     ],
 )
-def test_any_other_record_is_refused(record: bytes, seq: int, hash_: str, said: str) -> None:
-    with pytest.raises(ChainError, match=said):
+def test_any_other_record_is_refused(record: bytes, seq: int, hash_: str, expected: str) -> None:
+    with pytest.raises(ChainError, match=expected):
         HEAD.check(record, seq, hash_, "event", "note")

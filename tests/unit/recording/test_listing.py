@@ -6,14 +6,14 @@ from pathlib import Path
 
 from dba_console.recording.layout import session_directory
 from dba_console.recording.listing import continued_by, list_sessions, pin
-from tests.unit.recording.recordings import meta, put, record, recorder, ticks
+from tests.unit.recording.recordings import meta, record, record_samples, recorder, ticks
 
 
 def test_each_session_is_a_row_with_its_state(tmp_path: Path) -> None:
     closed = record(tmp_path, ticks(12))
     pin(closed)
     live = recorder(tmp_path)
-    put(live, ticks(4))
+    record_samples(live, ticks(4))
     (tmp_path / "notes").mkdir()
     rows = {row.id: row for row in list_sessions(tmp_path)}
     assert len(rows) == 2
@@ -38,7 +38,7 @@ def test_a_session_that_cannot_be_read_is_listed_with_the_reason(tmp_path: Path)
 def test_a_crashed_session_is_continued_by_the_next_one_of_its_target(tmp_path: Path) -> None:
     about = meta()
     made = recorder(tmp_path / "a", about)
-    put(made, ticks(3))
+    record_samples(made, ticks(3))
     import shutil
 
     shutil.copytree(made.directory, session_directory(tmp_path, about))

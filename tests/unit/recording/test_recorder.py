@@ -18,7 +18,7 @@ from dba_console.recording.store import Store
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import encode_sample
 from tests.clocks import HeldClock
-from tests.unit.recording.recordings import meta, put, record, recorder, ticks
+from tests.unit.recording.recordings import meta, record, record_samples, recorder, ticks
 
 
 def _mark(text: str) -> Event:
@@ -34,7 +34,7 @@ def _kinds(directory: Path) -> list[str]:
 
 def test_only_the_owner_may_read_the_session_files(tmp_path: Path) -> None:
     made = recorder(tmp_path / "sessions")
-    put(made, ticks(3))
+    record_samples(made, ticks(3))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made.directory.iterdir()}
     assert set(modes.values()) == {0o600}
     assert {"session.db", "session.db-wal", "session.samples", "session.log", "session.lock"} <= set(modes)
@@ -49,7 +49,7 @@ def test_the_directory_is_named_by_start_host_and_id(tmp_path: Path) -> None:
 
 def test_every_sample_is_on_disk_before_its_block_is_full(tmp_path: Path) -> None:
     made = recorder(tmp_path, block=100)
-    put(made, ticks(7))
+    record_samples(made, ticks(7))
     reading = Recording.open(made.directory)
     assert reading.samples == 7
     reading.close()
@@ -189,7 +189,7 @@ def test_a_point_that_cannot_be_computed_does_not_lose_the_sample(tmp_path: Path
 
     about = meta()
     made = recorder_room.Recorder(session_directory(tmp_path, about), about, HeldClock(), point_of=broken)
-    put(made, ticks(3))
+    record_samples(made, ticks(3))
     made.close("done")
     recording = Recording.open(made.directory)
     assert recording.samples == 3

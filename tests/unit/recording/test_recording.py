@@ -17,8 +17,8 @@ from tests.unit.recording.recordings import (
     little_point,
     live_pictures,
     meta,
-    put,
     record,
+    record_samples,
     recorder,
     same_picture,
     ticks,
@@ -70,11 +70,11 @@ def test_a_session_being_written_shows_the_committed_data(tmp_path: Path, monkey
     monkeypatch.setattr(recording_room, "default_point_of", lambda: little_point)
     samples = ticks(36)
     made = recorder(tmp_path)
-    put(made, samples[:4])
+    record_samples(made, samples[:4])
     recording = Recording.open(made.directory)
     assert (recording.state, recording.samples) == ("live", 4)
     for upto in (9, 10, 11, 25, 36):
-        put(made, samples[recording.samples : upto])
+        record_samples(made, samples[recording.samples : upto])
         assert recording.refresh() == samples[upto - 1].wall_us
         assert recording.samples == upto
         picture = recording.picture_at(recording.last_us)
@@ -163,7 +163,7 @@ def test_a_newer_format_names_the_version_that_reads_it(tmp_path: Path) -> None:
 
 def test_a_session_left_by_a_crash_is_complete_and_marked_crashed(tmp_path: Path) -> None:
     made = recorder(tmp_path / "a")
-    put(made, ticks(17))
+    record_samples(made, ticks(17))
     left = tmp_path / "left" / made.directory.name
     shutil.copytree(made.directory, left)
     made.close("done")
@@ -174,7 +174,7 @@ def test_a_session_left_by_a_crash_is_complete_and_marked_crashed(tmp_path: Path
 
 def test_a_session_closed_while_it_is_read_stays_readable(tmp_path: Path) -> None:
     made = recorder(tmp_path)
-    put(made, ticks(17))
+    record_samples(made, ticks(17))
     reading = Recording.open(made.directory)
     assert made.close("done")
     assert reading.refresh() == ticks(17)[-1].wall_us

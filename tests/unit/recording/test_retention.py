@@ -10,7 +10,7 @@ import pytest
 from dba_console.core.errors import SessionError
 from dba_console.recording.listing import pin
 from dba_console.recording.retention import prune, remove
-from tests.unit.recording.recordings import meta, put, record, recorder, ticks
+from tests.unit.recording.recordings import meta, record, record_samples, recorder, ticks
 
 DAY = 86_400.0
 NOW_US = 2_000_000_000_000_000
@@ -67,7 +67,7 @@ def test_a_pinned_session_is_never_removed(tmp_path: Path) -> None:
 
 def test_a_session_being_written_is_never_removed(tmp_path: Path) -> None:
     made = recorder(tmp_path)
-    put(made, ticks(3))
+    record_samples(made, ticks(3))
     for name in ("session.db", "session.samples"):
         os.utime(made.directory / name, (1, 1))
     assert _prune(tmp_path, keep_s=1.0, max_bytes=0) == set()

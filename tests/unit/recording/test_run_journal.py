@@ -19,12 +19,22 @@ from dba_console.recording.run_paths import is_open, run_directory
 from dba_console.recording.run_reader import read_run
 from dba_console.recording.run_records import REOPENED
 from dba_console.recording.run_verification import verify_run
-from tests.unit.recording.run_journals import ENDED, INTENT, PATIENT_S, PLAN, RESULT, RUN, TEXT, begun, said
+from tests.unit.recording.run_journals import (
+    ENDED,
+    INTENT,
+    PATIENT_S,
+    PLAN,
+    RESULT,
+    RUN,
+    TEXT,
+    begin_journal,
+    record_of,
+)
 
 
 def _ended(tmp_path: Path) -> Path:
-    journal = begun(tmp_path)
-    for record in (said(1), INTENT, RESULT, ENDED):
+    journal = begin_journal(tmp_path)
+    for record in (record_of(1), INTENT, RESULT, ENDED):
         journal.append(record)
     journal.close()
     return journal.directory
@@ -39,29 +49,29 @@ def _rewrite(directory: Path, lines: list[bytes]) -> None:
 
 
 def test_appended_records_are_read_back_in_order(tmp_path: Path) -> None:
-    papers = read_run(_ended(tmp_path))
-    assert [record.kind for record in papers.records] == [
+    stored = read_run(_ended(tmp_path))
+    assert [record.kind for record in stored.records] == [
         "journal.began", "step.started", "block.intent", "block.result", "run.ended",
     ]  # fmt: skip
-    assert (papers.damage, papers.torn, papers.live, papers.in_memory) == (None, 0, False, False)
-    assert (papers.text, papers.plan) == (TEXT, PLAN)
-    assert papers.ended is not None and papers.ended.state == "done"
-    assert papers.records[1].fields == {"number": 1}
-    assert all(record.wall_us and record.mono_us for record in papers.records)
+    assert (stored.damage, stored.torn, stored.live, stored.in_memory) == (None, 0, False, False)
+    assert (stored.text, stored.plan) == (TEXT, PLAN)
+    assert stored.ended is not None and stored.ended.state == "done"
+    assert stored.records[1].fields == {"number": 1}
+    assert all(record.wall_us and record.mono_us for record in stored.records)
 
 
 def test_a_row_keeps_the_order_of_its_columns(tmp_path: Path) -> None:
     row = {"part": "holds", "pid": 4711, "application_name": "pg_dump"}
-    journal = begun(tmp_path)
+    journal = begin_journal(tmp_path)
     journal.append(JournalRecord(kind="block.seen", text="1 row", fields={"rows": [row]}))
     journal.close()
-    papers = read_run(journal.directory)
-    assert list(papers.records[-1].fields["rows"][0]) == list(row)
+    stored = read_run(journal.directory)
+    assert list(stored.records[-1].fields["rows"][0]) == list(row)
     assert verify_run(journal.directory).ok
 
 
 def test_a_stored_run_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
-    journal = begun(tmp_path)
+    journal = begin_journal(tmp_path)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in journal.directory.iterdir()}
     assert modes == {
         "runbook.md": 0o600, "plan.json": 0o600, "journal.jsonl": 0o600, "lock": 0o600, "reserve": 0o600,
@@ -77,7 +87,7 @@ def test_a_finished_run_releases_its_reserve(tmp_path: Path) -> None:
 
 
 def test_one_agent_at_a_time_has_a_run_open(tmp_path: Path) -> None:
-    journal = begun(tmp_path)
+    journal = begin_journal(tmp_path)
     assert is_open(journal.directory)
     assert read_run(journal.directory).live
     with pytest.raises(SessionError, match="another agent"):
@@ -87,34 +97,34 @@ def test_one_agent_at_a_time_has_a_run_open(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_continues_the_same_chain(tmp_path: Path) -> None:
-    journal = begun(tmp_path)
+    journal = begin_journal(tmp_path)
     journal.append(INTENT)
     journal.close()
     again = RunJournal.reopen(read_run(journal.directory), who="anna", deadline_s=PATIENT_S)
     again.append(RESULT)
     again.close()
-    papers = read_run(journal.directory)
-    assert [record.kind for record in papers.records][1:] == ["block.intent", REOPENED, "block.result"]
-    assert papers.records[2].who == "anna"
+    stored = read_run(journal.directory)
+    assert [record.kind for record in stored.records][1:] == ["block.intent", REOPENED, "block.result"]
+    assert stored.records[2].who == "anna"
     assert verify_run(journal.directory).ok
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])
 def test_a_truncated_line_is_reported_and_never_appended_to(tmp_path: Path, cut: int) -> None:
-    journal = begun(tmp_path)
-    journal.append(said(1))
+    journal = begin_journal(tmp_path)
+    journal.append(record_of(1))
     journal.append(INTENT)
     journal.close()
     whole = (journal.directory / "journal.jsonl").read_bytes()
     _rewrite(journal.directory, [whole[:-cut]])
-    papers = read_run(journal.directory)
+    stored = read_run(journal.directory)
     # The last line may have lost nothing but its end: then it says all it had to say.
     kept = ["journal.began", "step.started"] + (["block.intent"] if cut == 1 else [])
-    assert [record.kind for record in papers.records] == kept
-    assert papers.damage is None
-    assert bool(papers.torn) == (cut > 1)
-    again = RunJournal.reopen(papers, deadline_s=PATIENT_S)
-    again.append(said(2))
+    assert [record.kind for record in stored.records] == kept
+    assert stored.damage is None
+    assert bool(stored.torn) == (cut > 1)
+    again = RunJournal.reopen(stored, deadline_s=PATIENT_S)
+    again.append(record_of(2))
     again.close()
     after = read_run(journal.directory)
     assert [record.kind for record in after.records] == [*kept, REOPENED, "step.started"]
@@ -129,10 +139,10 @@ def test_any_truncation_leaves_the_records_before_it(tmp_path: Path) -> None:
     whole = b"".join(lines)
     for length in range(len(lines[0]), len(whole)):
         _rewrite(directory, [whole[:length]])
-        papers = read_run(directory)
+        stored = read_run(directory)
         complete = whole[: length + 1].count(b"\n")
-        assert len(papers.records) == complete
-        assert papers.damage is None
+        assert len(stored.records) == complete
+        assert stored.damage is None
 
 
 @pytest.mark.parametrize(
@@ -176,29 +186,29 @@ def test_a_damaged_or_ended_run_does_not_continue(tmp_path: Path) -> None:
 
 def test_a_truncated_journal_does_not_match_its_session(tmp_path: Path) -> None:
     directory = _ended(tmp_path)
-    told = {seq: json.loads(raw)["hash"] for seq, raw in enumerate(_lines(directory), start=1)}
-    assert verify_run(directory, told).ok
+    reported = {seq: json.loads(raw)["hash"] for seq, raw in enumerate(_lines(directory), start=1)}
+    assert verify_run(directory, reported).ok
     _rewrite(directory, _lines(directory)[:3])
     assert verify_run(directory).ok
-    assert verify_run(directory, told).first_bad == "record 4: missing; the session has 5"
+    assert verify_run(directory, reported).first_bad == "record 4: missing; the session has 5"
 
 
 def test_a_recreated_journal_does_not_match_its_session(tmp_path: Path) -> None:
     directory = _ended(tmp_path / "one")
-    told = {seq: json.loads(raw)["hash"] for seq, raw in enumerate(_lines(directory), start=1)}
-    forged = begun(tmp_path / "other")
-    for record in (said(1), INTENT, RESULT, JournalRecord(kind="run.ended", text="failed", state="failed")):
+    reported = {seq: json.loads(raw)["hash"] for seq, raw in enumerate(_lines(directory), start=1)}
+    forged = begin_journal(tmp_path / "other")
+    for record in (record_of(1), INTENT, RESULT, JournalRecord(kind="run.ended", text="failed", state="failed")):
         forged.append(record)
     forged.close()
     assert verify_run(forged.directory).ok
-    assert "record 5: does not match" in (verify_run(forged.directory, told).first_bad or "")
+    assert "record 5: does not match" in (verify_run(forged.directory, reported).first_bad or "")
 
 
 def test_no_form_of_a_secret_gets_into_the_journal(tmp_path: Path) -> None:
     secret = "p'4ss/w0rd ä+"
     forms = [secret, urllib.parse.quote(secret, safe=""), base64.b64encode(secret.encode()).decode(),
              secret.replace("'", "''"), json.dumps(secret)[1:-1]]  # fmt: skip
-    journal = begun(tmp_path, secrets=(secret,))
+    journal = begin_journal(tmp_path, secrets=(secret,))
     fields = {"deep": [{"list": [f"<{form}>" for form in forms]}], secret: 1, "url": "postgresql://a:b@c/d"}
     written = journal.append(JournalRecord(kind="block.seen", text=f"saw {secret}", who=secret, fields=fields))
     journal.close()
@@ -211,7 +221,7 @@ def test_no_form_of_a_secret_gets_into_the_journal(tmp_path: Path) -> None:
 
 
 def test_values_json_cannot_represent_are_written_as_text(tmp_path: Path) -> None:
-    journal = begun(tmp_path)
+    journal = begin_journal(tmp_path)
     written = journal.append(
         JournalRecord(kind="block.seen", text="saw", fields={"a": {1, 2}, "path": Path("/x"), "3": None})
     )
@@ -221,7 +231,7 @@ def test_values_json_cannot_represent_are_written_as_text(tmp_path: Path) -> Non
 
 
 def test_a_record_becomes_an_event_bound_to_its_line(tmp_path: Path) -> None:
-    journal = begun(tmp_path)
+    journal = begin_journal(tmp_path)
     journal.append(RESULT)
     event = journal.event("CACHEDROP")
     journal.close()
@@ -232,9 +242,9 @@ def test_a_record_becomes_an_event_bound_to_its_line(tmp_path: Path) -> None:
 
 
 def test_a_run_is_not_started_in_the_directory_of_another(tmp_path: Path) -> None:
-    journal = begun(tmp_path)
+    journal = begin_journal(tmp_path)
     with pytest.raises(SessionError, match="already"):
-        begun(tmp_path)
+        begin_journal(tmp_path)
     journal.close()
 
 
@@ -257,19 +267,19 @@ def test_a_link_in_place_of_a_journal_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_run_that_could_not_be_resumed_releases_its_lock(tmp_path: Path) -> None:
-    journal = begun(tmp_path)
+    journal = begin_journal(tmp_path)
     journal.append(INTENT)
     journal.close()
-    papers = read_run(journal.directory)
+    stored = read_run(journal.directory)
     file = journal.directory / "journal.jsonl"
     file.rename(aside := file.with_name("aside"))
     file.mkdir()
     with pytest.raises(JournalFull):
-        RunJournal.reopen(papers, deadline_s=PATIENT_S)
+        RunJournal.reopen(stored, deadline_s=PATIENT_S)
     assert not is_open(journal.directory)
     file.rmdir()
     aside.rename(file)
-    again = RunJournal.reopen(papers, deadline_s=PATIENT_S)
+    again = RunJournal.reopen(stored, deadline_s=PATIENT_S)
     again.append(RESULT)
     again.close()
     assert verify_run(journal.directory).ok

@@ -17,7 +17,7 @@ from dba_console.recording.run_reader import read_run, unfinished_runs
 from dba_console.recording.run_verification import verify_run
 from tests.clocks import HeldClock
 from tests.disks import fill, frozen, loop_mounted, mounted
-from tests.unit.recording.run_journals import ENDED, INTENT, PATIENT_S, RESULT, begun, said
+from tests.unit.recording.run_journals import ENDED, INTENT, PATIENT_S, RESULT, begin_journal, record_of
 
 pytestmark = pytest.mark.root
 
@@ -61,8 +61,8 @@ def _fill_journal(journal: RunJournal) -> int:
 
 
 def test_a_full_disk_accepts_no_intent_except_the_end_of_the_run(small: Path, run: str) -> None:
-    journal = begun(small, run=run)
-    journal.append(said(1))
+    journal = begin_journal(small, run=run)
+    journal.append(record_of(1))
     fill(small)
     taken = _fill_journal(journal)
     assert "is full" in journal.trouble
@@ -72,15 +72,15 @@ def test_a_full_disk_accepts_no_intent_except_the_end_of_the_run(small: Path, ru
         journal.append(INTENT)
     journal.append(ENDED)
     journal.close()
-    papers = read_run(journal.directory)
-    assert [record.kind for record in papers.records][1:] == [
+    stored = read_run(journal.directory)
+    assert [record.kind for record in stored.records][1:] == [
         "step.started", *["block.intent"] * taken, "block.result", "run.ended",
     ]  # fmt: skip
     assert verify_run(journal.directory).ok
 
 
 def test_with_space_again_the_run_makes_changes_again(small: Path, run: str) -> None:
-    journal = begun(small, run=run)
+    journal = begin_journal(small, run=run)
     filler = fill(small)
     _fill_journal(journal)
     journal.append(RESULT)
@@ -95,11 +95,11 @@ def test_with_space_again_the_run_makes_changes_again(small: Path, run: str) -> 
 def test_no_run_is_started_on_a_full_disk(small: Path, run: str) -> None:
     fill(small)
     with pytest.raises(JournalFull, match="no space left"):
-        begun(small, run=run)
+        begin_journal(small, run=run)
 
 
 def test_on_a_full_disk_the_journal_continues_in_memory(small: Path, run: str) -> None:
-    journal = begun(small, run=run)
+    journal = begin_journal(small, run=run)
     filler = fill(small)
     _fill_journal(journal)
     journal.fall_back()
@@ -109,14 +109,14 @@ def test_on_a_full_disk_the_journal_continues_in_memory(small: Path, run: str) -
     journal.append(RESULT)
     journal.append(ENDED)
     journal.close()
-    papers = read_run(journal.directory)
-    assert papers.ended is not None
-    assert (papers.in_memory, papers.damage) == (False, None)
+    stored = read_run(journal.directory)
+    assert stored.ended is not None
+    assert (stored.in_memory, stored.damage) == (False, None)
     assert not memory_directory(run, os.geteuid()).exists()
 
 
 def test_a_stalled_disk_is_reported_and_the_intent_counts_as_not_written(ext4: Path, run: str) -> None:
-    journal = begun(ext4, run=run)
+    journal = begin_journal(ext4, run=run)
     journal._deadline_us = int(IMPATIENT_S * 1e6)
     with frozen(ext4):
         with pytest.raises(JournalStalled, match="has not completed a write"):
@@ -134,7 +134,7 @@ def test_a_stalled_disk_is_reported_and_the_intent_counts_as_not_written(ext4: P
 
 
 def test_a_stalled_record_is_in_its_place_without_a_repetition(ext4: Path, run: str) -> None:
-    journal = begun(ext4, run=run)
+    journal = begin_journal(ext4, run=run)
     journal._deadline_us = int(IMPATIENT_S * 1e6)
     with frozen(ext4), pytest.raises(JournalStalled):
         journal.append(INTENT)
@@ -148,8 +148,8 @@ def test_a_stalled_record_is_in_its_place_without_a_repetition(ext4: Path, run: 
 
 def test_a_journal_in_memory_returns_to_disk_when_that_works_again(ext4: Path, run: str) -> None:
     clock = HeldClock()
-    journal = begun(ext4, run=run, clock=clock)
-    journal.append(said(1))
+    journal = begin_journal(ext4, run=run, clock=clock)
+    journal.append(record_of(1))
     journal._deadline_us = int(IMPATIENT_S * 1e6)
     with frozen(ext4):
         with pytest.raises(JournalStalled):
@@ -158,58 +158,58 @@ def test_a_journal_in_memory_returns_to_disk_when_that_works_again(ext4: Path, r
         journal.fall_back()
         assert "in memory" in journal.trouble
         journal.append(INTENT)
-        papers = read_run(journal.directory)
-        assert papers.in_memory
-        assert [record.kind for record in papers.records][1:] == ["step.started", "journal.fallback", "block.intent"]
+        stored = read_run(journal.directory)
+        assert stored.in_memory
+        assert [record.kind for record in stored.records][1:] == ["step.started", "journal.fallback", "block.intent"]
         clock.advance(60)
         journal.try_return_to_disk()  # hangs in a lane of its own
         journal.append(RESULT)
         assert journal.in_memory
     journal.append(ENDED)
     journal.close()
-    papers = read_run(journal.directory)
-    assert [record.kind for record in papers.records if record.kind != "journal.home"] == [
+    stored = read_run(journal.directory)
+    assert [record.kind for record in stored.records if record.kind != "journal.home"] == [
         "journal.began", "step.started", "journal.fallback", "block.intent", "block.result", "run.ended",
     ]  # fmt: skip
-    assert (papers.in_memory, papers.damage) == (False, None)
+    assert (stored.in_memory, stored.damage) == (False, None)
     assert verify_run(journal.directory).ok
     assert not memory_directory(run, os.geteuid()).exists()
 
 
 def test_a_disk_stall_during_a_resume_does_not_prevent_a_later_resume(ext4: Path, run: str) -> None:
-    journal = begun(ext4, run=run)
+    journal = begin_journal(ext4, run=run)
     journal.append(INTENT)
     journal.close()
     (journal.directory / "reserve").unlink()
-    papers, before = read_run(journal.directory), set(threading.enumerate())
+    stored, before = read_run(journal.directory), set(threading.enumerate())
     with frozen(ext4), pytest.raises(JournalStalled):
-        RunJournal.reopen(papers, deadline_s=IMPATIENT_S)
+        RunJournal.reopen(stored, deadline_s=IMPATIENT_S)
     for late in set(threading.enumerate()) - before:
         late.join(PATIENT_S)
     assert not is_open(journal.directory)
-    RunJournal.reopen(papers, deadline_s=PATIENT_S).close()
+    RunJournal.reopen(stored, deadline_s=PATIENT_S).close()
 
 
 def test_records_in_memory_count_while_the_return_to_disk_hangs(ext4: Path, run: str) -> None:
     """The disk took the word that the journal is home, but too late to be believed; the run went on in memory."""
     clock = HeldClock()
-    journal = begun(ext4, run=run, clock=clock)
+    journal = begin_journal(ext4, run=run, clock=clock)
     journal.fall_back()
-    journal.append(said(1))
+    journal.append(record_of(1))
     home = journal._own("journal.home", "the journal is on the disk of the session again", {})
     copy = b"".join(line.raw + b"\n" for line in [*journal._lines, home])
     (journal.directory / "journal.jsonl").write_bytes(copy)
     journal.append(INTENT)
-    papers = read_run(journal.directory)
-    assert papers.in_memory
-    assert papers.records[-1].kind == "block.intent"
+    stored = read_run(journal.directory)
+    assert stored.in_memory
+    assert stored.records[-1].kind == "block.intent"
     journal.close()
 
 
 def test_a_run_left_in_memory_is_found_and_continues(ext4: Path, run: str) -> None:
     session = ext4 / "20260101T000000Z-db2-1a2b3c4d"
     session.mkdir()
-    journal = begun(session, run=run)
+    journal = begin_journal(session, run=run)
     journal._deadline_us = int(IMPATIENT_S * 1e6)
     with frozen(ext4):
         with pytest.raises(JournalStalled):
@@ -220,15 +220,15 @@ def test_a_run_left_in_memory_is_found_and_continues(ext4: Path, run: str) -> No
         # As if the agent were killed now: its lock goes, nothing else happens.
         os.close(journal._lock)
         found = unfinished_runs(ext4, "key1")
-        assert [papers.directory.name for papers in found] == [run]
+        assert [stored.directory.name for stored in found] == [run]
         assert found[0].records[-1].kind == "block.intent"
     again = RunJournal.reopen(read_run(journal.directory), deadline_s=PATIENT_S)
     assert again.in_memory
     again.append(RESULT)
     again.append(ENDED)
     again.close()
-    papers = read_run(journal.directory)
-    assert papers.ended is not None
-    assert not papers.in_memory
-    assert [record.kind for record in papers.records].count("block.intent") == 1
+    stored = read_run(journal.directory)
+    assert stored.ended is not None
+    assert not stored.in_memory
+    assert [record.kind for record in stored.records].count("block.intent") == 1
     assert verify_run(journal.directory).ok

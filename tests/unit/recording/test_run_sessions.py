@@ -20,8 +20,8 @@ from dba_console.recording.run_verification import compare_with_sessions
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
 from tests.build import NOW_US
-from tests.unit.recording.recordings import meta, put, recorder, ticks
-from tests.unit.recording.run_journals import ENDED, INTENT, RESULT, RUN, begun
+from tests.unit.recording.recordings import meta, record_samples, recorder, ticks
+from tests.unit.recording.run_journals import ENDED, INTENT, RESULT, RUN, begin_journal
 
 OTHER = "20261121T090000Z-lock-queue-ffff"
 LATER_US = NOW_US + 400 * 86_400_000_000
@@ -30,8 +30,8 @@ LATER_US = NOW_US + 400 * 86_400_000_000
 def _session(sessions: Path, *records: JournalRecord, run: str = RUN, about: SessionMeta | None = None) -> Path:
     """A closed session with one run, whose records are in its chain of events."""
     made = recorder(sessions, about)
-    put(made, ticks(3))
-    journal = begun(made.directory, run=run)
+    record_samples(made, ticks(3))
+    journal = begin_journal(made.directory, run=run)
     made.put_event(journal.event("CACHEDROP"))
     for record in records:
         journal.append(record)
@@ -53,13 +53,13 @@ def test_runs_are_listed_with_their_outcome(tmp_path: Path) -> None:
 def test_only_unfinished_runs_are_offered_to_their_own_target(tmp_path: Path) -> None:
     _session(tmp_path, ENDED)
     _session(tmp_path, INTENT, run=OTHER)
-    assert [papers.about.run for papers in unfinished_runs(tmp_path, "key1")] == [OTHER]
+    assert [stored.about.run for stored in unfinished_runs(tmp_path, "key1")] == [OTHER]
     assert unfinished_runs(tmp_path, "key2") == []
 
 
 def test_a_run_that_is_open_is_not_offered(tmp_path: Path) -> None:
     directory = _session(tmp_path, ENDED)
-    journal = begun(directory, run=OTHER)
+    journal = begin_journal(directory, run=OTHER)
     assert unfinished_runs(tmp_path) == []
     assert row_of(journal.directory).state == "running"
     journal.close()
@@ -81,19 +81,19 @@ def test_last_is_the_newest_run_and_a_path_is_that_run(tmp_path: Path) -> None:
 def test_of_two_runs_of_one_second_the_later_one_is_last(tmp_path: Path) -> None:
     directory = _session(tmp_path, ENDED, run=RUN)
     os.utime(run_directory(directory, RUN) / "runbook.md", (1, 1))
-    journal = begun(directory, run=RUN[:-4] + "0000")
+    journal = begin_journal(directory, run=RUN[:-4] + "0000")
     journal.close()
     assert resolve_run("last", tmp_path) == journal.directory
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [("2026112", "matches 2 runs"), ("nope", "unknown run 'nope'"), ("", "no run named"), ("/tmp", "no run")],
 )
-def test_a_run_name_with_no_or_several_matches_is_reported(tmp_path: Path, name: str, said: str) -> None:
+def test_a_run_name_with_no_or_several_matches_is_reported(tmp_path: Path, name: str, expected: str) -> None:
     _session(tmp_path, ENDED)
     _session(tmp_path, ENDED, run=OTHER)
-    with pytest.raises(SessionError, match=said):
+    with pytest.raises(SessionError, match=expected):
         resolve_run(name, tmp_path)
 
 
@@ -120,11 +120,11 @@ def _cut(directory: Path, records: int) -> Path:
 
 def test_a_run_is_not_resumed_if_its_session_has_more_records(tmp_path: Path) -> None:
     there = _cut(_session(tmp_path, INTENT, RESULT), 2)
-    papers = compare_with_sessions(read_run(there))
-    told = f"ends with record 2, but the session {there.parent.parent.name} has 3: the end was removed. Missing: "
-    assert papers.damage is not None and told in papers.damage and RESULT.text in papers.damage
+    stored = compare_with_sessions(read_run(there))
+    reported = f"ends with record 2, but the session {there.parent.parent.name} has 3: the end was removed. Missing: "
+    assert stored.damage is not None and reported in stored.damage and RESULT.text in stored.damage
     with pytest.raises(SessionError, match="cannot continue the run"):
-        RunJournal.reopen(papers)
+        RunJournal.reopen(stored)
 
 
 def test_records_of_a_run_in_a_later_session_count_too(tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_run_whose_session_cannot_be_read_is_verified_by_its_journal_alone(tmp
 @pytest.mark.parametrize("number", [-5, 0])
 def test_an_event_with_a_nonexistent_record_number_says_nothing_about_a_run(tmp_path: Path, number: int) -> None:
     made = recorder(tmp_path)
-    put(made, ticks(3))
-    there = begun(made.directory)
+    record_samples(made, ticks(3))
+    there = begin_journal(made.directory)
     there.close()
     details = {"run": RUN, "seq": number, "hash": "0" * 64}
     made.put_event(Event(wall_us=NOW_US, kind="block.seen", text="made up", details=details))
@@ -186,8 +186,8 @@ def test_a_run_recorded_by_a_later_session_is_verified_in_its_own_directory(tmp_
     from dba_console.recording.hash_chain import ChainHead
     from dba_console.recording.run_records import check, event_of
 
-    papers = read_run(there)
-    line = check(papers.lines[0].rstrip(b"\n"), ChainHead.of(RUN))
+    stored = read_run(there)
+    line = check(stored.lines[0].rstrip(b"\n"), ChainHead.of(RUN))
     later.put_event(event_of(line, RUN, "CACHEDROP"))
     later.close("done")
     assert [run.run for run in verify(later.directory).runs] == [RUN]

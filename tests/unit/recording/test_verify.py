@@ -16,13 +16,13 @@ from dba_console.recording.sample_block import BlockWriter, SampleBlock
 from dba_console.recording.verify import ALWAYS_UNCHECKED, verify
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import encode_sample
-from tests.unit.recording.recordings import put, recorder, ticks
+from tests.unit.recording.recordings import record_samples, recorder, ticks
 
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
     made = recorder(tmp_path)
-    put(made, ticks(12) + ticks(13, first=15))
+    record_samples(made, ticks(12) + ticks(13, first=15))
     made.put_lines([LogLine(n, "STEP", f"line {n}") for n in range(4)])
     for n in range(4):
         made.put_event(Event(wall_us=n, kind="mark", text=f"mark {n}"))
@@ -129,7 +129,7 @@ def test_a_block_replaced_by_another_valid_one_is_detected(session: Path) -> Non
 
 def test_a_heartbeat_has_the_digests_of_blocks_before_the_session_is_closed(tmp_path: Path) -> None:
     made = recorder(tmp_path / "a")
-    put(made, ticks(20) + ticks(5, first=700))
+    record_samples(made, ticks(20) + ticks(5, first=700))
     left = tmp_path / made.directory.name
     shutil.copytree(made.directory, left)
     made.close("done")
@@ -146,7 +146,7 @@ def test_a_heartbeat_has_the_digests_of_blocks_before_the_session_is_closed(tmp_
 def test_the_end_event_has_the_digests_of_all_blocks_however_many_there_are(tmp_path: Path) -> None:
     """More lines than are written at once wait when it is closed."""
     made = recorder(tmp_path)
-    put(made, ticks(3))
+    record_samples(made, ticks(3))
     made.put_lines([LogLine(n, "STEP", f"line {n}") for n in range(4_500)])
     assert made.close("done")
     found = verify(made.directory)

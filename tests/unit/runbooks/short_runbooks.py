@@ -13,7 +13,7 @@ id = "book"
 """
 
 
-def book(*blocks: str, head: str = "", heading: str = "A step") -> str:
+def runbook_text(*blocks: str, head: str = "", heading: str = "A step") -> str:
     """A runbook with one step of these fences; `head` are further lines of its head."""
     return HEAD.replace('id = "book"\n', f'id = "book"\n{head}') + f"\n## {heading}\n\n" + "\n\n".join(blocks) + "\n"
 
@@ -43,15 +43,15 @@ def only_block(text: str) -> Block:
     return block
 
 
-def told(text: str) -> list[str]:
+def problem_lines(text: str) -> list[str]:
     """Every problem as a line: number, sentence, hint."""
-    return told_of(check_text(text, "book.md"))
+    return problem_lines_of(check_text(text, "book.md"))
 
 
-def told_of(checked: CheckResult) -> list[str]:
+def problem_lines_of(checked: CheckResult) -> list[str]:
     return [f"{one.line}: {one.text} ({one.hint})" for one in checked.problems]
 
 
-def rules(text: str) -> set[str]:
+def refusing_rules(text: str) -> set[str]:
     """Names of the rules that object."""
     return {problem.rule for problem in check_text(text, "book.md").problems}

@@ -9,12 +9,12 @@ from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import Outcome
 from dba_console.runbooks.run_report import compare, table
 from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, summarize, typical_durations
-from tests.unit.runbooks.scripted_walk import World, block, plan_of, run, step
+from tests.unit.runbooks.scripted_agent import ScriptedAgent, block, plan_of, run, step
 
 YES = Confirmation(level="yes")
 
 
-def cutover(
+def cutover_summary(
     run_id: str, to: str, stop_s: float, outage_s: float | None, state: str = "ok", at_us: int = 0
 ) -> RunSummary:
     """A walk of two steps; its second has two acts, and its action measured something."""
@@ -25,7 +25,7 @@ def cutover(
     )
     values = {"write_outage_s": outage_s, "pid": 7}
     stop = Outcome(state=state, text="stopped", machine_s=stop_s)  # type: ignore[arg-type]
-    world = World(
+    world = ScriptedAgent(
         outcomes={
             "hold/run": [Outcome(state="ok", text="held", machine_s=1.0)],
             "move/run": [stop],
@@ -39,7 +39,7 @@ def cutover(
 
 
 def test_steps_changes_manual_parts_and_measurements_are_compared_side_by_side() -> None:
-    runs = [cutover("r-0001", "db2", 2.0, 1.9), cutover("r-0002", "db1", 1.25, 1.2)]
+    runs = [cutover_summary("r-0001", "db2", 2.0, 1.9), cutover_summary("r-0002", "db1", 1.25, 1.2)]
     rows = {(row.kind, row.id): row for row in compare(runs)}
     assert rows["step", "hold"].values == (1.0, 1.0) and ("block", "hold/run") not in rows
     assert rows["step", "move"].values == (3.0, 2.25)
@@ -56,7 +56,7 @@ def test_steps_changes_manual_parts_and_measurements_are_compared_side_by_side()
 
 
 def test_failed_or_unreached_parts_have_no_difference() -> None:
-    runs = [cutover("r-0001", "db2", 2.0, 1.9), cutover("r-0002", "db2", 9.0, 1.2, "failed")]
+    runs = [cutover_summary("r-0001", "db2", 2.0, 1.9), cutover_summary("r-0002", "db2", 9.0, 1.2, "failed")]
     rows = {(row.kind, row.id): row for row in compare(runs)}
     assert rows["block", "move/run"].change is None
     assert rows["block", "move/action"].values == (1.0, None)
@@ -69,8 +69,8 @@ def test_failed_or_unreached_parts_have_no_difference() -> None:
 def test_typical_and_last_duration_of_a_change_come_from_runs_before_and_after_a_promotion() -> None:
     before, after = (f"system identifier 7, {role}, timeline {at}, PG 15.18" for role, at in (("primary", 1), ("b", 2)))
     earlier = [
-        replace(cutover("r-0001", "db2", 2.0, None, at_us=1), identity=before),
-        replace(cutover("r-0002", "db1", 4.0, None, at_us=2), identity=after),
+        replace(cutover_summary("r-0001", "db2", 2.0, None, at_us=1), identity=before),
+        replace(cutover_summary("r-0002", "db1", 4.0, None, at_us=2), identity=after),
     ]
     usual = typical_durations(ComparisonKey("book", after, "cluster shop"), earlier)
     assert (usual["move/run"].seconds, usual["move/run"].runs, usual["move/run"].last_s) == (3.0, 2, 4.0)

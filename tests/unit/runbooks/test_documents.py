@@ -21,10 +21,10 @@ from dba_console.runbooks.library import SHIPPED, check, entries
 from dba_console.runbooks.lint import LINT_RULES
 from dba_console.runbooks.schema import BlockAttributes
 from dba_console.watch.findings.rule_engine import RULES as FINDINGS
-from tests.unit.runbooks.short_runbooks import told_of
+from tests.unit.runbooks.short_runbooks import problem_lines_of
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-BOOKS = [entry.path for entry in entries()]
+RUNBOOKS = [entry.path for entry in entries()]
 
 
 def test_the_page_matches_the_declarations() -> None:
@@ -56,34 +56,34 @@ def test_every_runbook_shown_in_the_documentation_passes_the_lint(page: str) -> 
     shown = re.findall(r"^````markdown\n(.*?)^````$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     assert shown
     for text in shown:
-        assert told_of(check_text(text, page, ACTIONS)) == []
+        assert problem_lines_of(check_text(text, page, ACTIONS)) == []
 
 
 @pytest.mark.parametrize("finding", [None, "idle-in-transaction"])
 def test_a_new_runbook_passes_the_lint_unchanged(finding: str | None) -> None:
     checked = check_text(template_document("slot-cleanup", finding), "slot-cleanup.md", ACTIONS)
-    assert told_of(checked) == []
+    assert problem_lines_of(checked) == []
     assert checked.answers == (() if finding is None else (finding,))
 
 
-@pytest.mark.parametrize("path", BOOKS, ids=[path.stem for path in BOOKS])
+@pytest.mark.parametrize("path", RUNBOOKS, ids=[path.stem for path in RUNBOOKS])
 def test_a_shipped_runbook_passes_the_lint(path: Path) -> None:
     checked = check(path, path.read_text(), ACTIONS)
-    assert told_of(checked) == []
+    assert problem_lines_of(checked) == []
     assert checked.plan is not None and checked.plan.prose, "it says why, when not, and what it costs"
 
 
 def test_every_runbook_named_by_a_finding_is_shipped() -> None:
     named = {rule.runbook for rule in FINDINGS if rule.runbook is not None}
-    assert named <= {path.stem for path in BOOKS}
+    assert named <= {path.stem for path in RUNBOOKS}
 
 
 def test_every_finding_that_names_a_runbook_is_listed_in_that_runbook() -> None:
-    answers = {path.stem: check(path, path.read_text(), None).answers for path in BOOKS}
+    answers = {path.stem: check(path, path.read_text(), None).answers for path in RUNBOOKS}
     wrong = {rule.name: rule.runbook for rule in FINDINGS if rule.runbook and rule.name not in answers[rule.runbook]}
     assert wrong == {}
 
 
 def test_the_shipped_runbooks_are_in_the_package() -> None:
     assert SHIPPED.is_dir()
-    assert BOOKS
+    assert RUNBOOKS

@@ -32,7 +32,7 @@ SCOPE = Scope(
 )  # fmt: skip
 
 
-def verdict(text: str) -> ExpressionResult:
+def result_of(text: str) -> ExpressionResult:
     return evaluate(text, SCOPE)
 
 
@@ -59,7 +59,7 @@ def verdict(text: str) -> ExpressionResult:
     ],
 )
 def test_an_expression_is_true(text: str) -> None:
-    assert verdict(text).holds is True, verdict(text)
+    assert result_of(text).holds is True, result_of(text)
     assert read_expression(text, [*SCOPE.inputs, *SCOPE.results]).wrong == []
 
 
@@ -85,8 +85,8 @@ def test_an_expression_is_true(text: str) -> None:
     ],
 )
 def test_an_unknown_value_decides_nothing(text: str) -> None:
-    assert verdict(text).holds is None
-    assert verdict(text).error is None
+    assert result_of(text).holds is None
+    assert result_of(text).error is None
 
 
 @pytest.mark.parametrize(
@@ -99,20 +99,20 @@ def test_an_unknown_value_decides_nothing(text: str) -> None:
     ],
 )
 def test_an_unknown_value_does_not_hide_a_result_decided_without_it(text: str, holds: bool) -> None:
-    assert verdict(text).holds is holds
+    assert result_of(text).holds is holds
 
 
 def test_a_verdict_shows_every_value_with_unit_and_age_even_if_the_result_is_already_clear() -> None:
-    told = verdict("io.iowait_pct > 50 and memory.cached_change_bytes_per_s < -50MB and limit == 90").text
-    assert told == "io.iowait_pct 12% (1.0s old), memory.cached_change_bytes_per_s -60.0 MB/s (0.4s old), limit 90"
+    reported = result_of("io.iowait_pct > 50 and memory.cached_change_bytes_per_s < -50MB and limit == 90").text
+    assert reported == "io.iowait_pct 12% (1.0s old), memory.cached_change_bytes_per_s -60.0 MB/s (0.4s old), limit 90"
 
 
 def test_a_stale_panel_is_reported_as_unknown_with_the_reason() -> None:
-    assert verdict("connections.used < 200").text == "connections.used unknown (connections is stale)"
+    assert result_of("connections.used < 200").text == "connections.used unknown (connections is stale)"
 
 
 def test_a_secret_is_compared_and_not_shown() -> None:
-    found = verdict("token == 'hush'")
+    found = result_of("token == 'hush'")
     assert found.holds is True
     assert "hush" not in f"{found.text} {found.values}"
 
@@ -152,14 +152,14 @@ def test_no_expression_is_true_before_the_first_read() -> None:
     ],
 )
 def test_an_invalid_expression_is_an_error_and_never_true(text: str) -> None:
-    found = verdict(text)
+    found = result_of(text)
     assert found.holds is None
     assert found.error
 
 
 @given(st.text(alphabet="abcimoxyz.()[]<>=+-*/'\" 0123456789%MBs,_\n", max_size=80))
 def test_no_text_crashes_the_parser(text: str) -> None:
-    found = verdict(text)
+    found = result_of(text)
     assert found.holds in (True, False, None)
     read_expression(text, ["a"])
 
@@ -170,18 +170,18 @@ def test_no_text_crashes_the_parser(text: str) -> None:
     max_leaves=12,
 ))  # fmt: skip
 def test_and_or_not_treat_unknown_like_null_in_sql(tree: object) -> None:
-    text, holds = spelled(tree)
-    assert verdict(text).holds is holds
+    text, holds = text_and_value(tree)
+    assert result_of(text).holds is holds
 
 
-def spelled(tree: object) -> tuple[str, bool | None]:
+def text_and_value(tree: object) -> tuple[str, bool | None]:
     """The text of a tree, and what it comes to by Kleene's tables."""
     assert isinstance(tree, tuple)
     if len(tree) == 2:
         text, holds = tree
         return f"({text})", holds
     word, left, right = tree
-    (first, a), (second, b) = spelled(left), spelled(right)
+    (first, a), (second, b) = text_and_value(left), text_and_value(right)
     if word == "not":
         return f"(not {first})", None if a is None else not a
     values = {a, b}
@@ -191,15 +191,15 @@ def spelled(tree: object) -> tuple[str, bool | None]:
 
 
 def test_a_measurement_stores_and_shows_values_by_name() -> None:
-    values, told = evaluate_measurement(
+    values, reported = evaluate_measurement(
         "memory.free_bytes\nratio = memory.free_bytes / before.free_bytes\nio.read_bytes_per_s\n", SCOPE
     )
     assert values == {"free_bytes": 20 << 30, "ratio": 2.0, "read_bytes_per_s": None}
-    assert told.startswith("free_bytes 20.0 GB (0.4s old), ratio 2")
+    assert reported.startswith("free_bytes 20.0 GB (0.4s old), ratio 2")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("memory.free_byts > 1", "did you mean free_bytes?"),
         ("conections.used > 1", "did you mean connections.used?"),
@@ -217,9 +217,9 @@ def test_a_measurement_stores_and_shows_values_by_name() -> None:
         ("memory.free_bytes ** 2 > 1", "not allowed in expressions"),
     ],
 )
-def test_the_lint_suggests_the_probable_name(text: str, said: str) -> None:
+def test_the_lint_suggests_the_probable_name(text: str, expected: str) -> None:
     wrong = " ".join(f"{one} {hint}" for one, hint in read_expression(text, ["limit"]).wrong)
-    assert said in wrong
+    assert expected in wrong
 
 
 def test_quantities_become_bytes_seconds_and_percent_outside_of_texts_only() -> None:
@@ -234,4 +234,4 @@ def test_every_function_known_to_the_lint_can_be_evaluated() -> None:
         argument = (
             "'lock-queue'" if name == "finding" else "disks.mounts.used_pct" if name != "abs" else "io.iowait_pct"
         )
-        assert verdict(f"known({name}({argument}))").error is None
+        assert result_of(f"known({name}({argument}))").error is None

@@ -17,8 +17,8 @@ from dba_console.runbooks.outline import full_lines
 from dba_console.runbooks.problems import Problem
 from dba_console.runbooks.schema import Text
 from dba_console.runbooks.walk_context import Turn, WalkContext
-from tests.unit.runbooks.scripted_walk import run
-from tests.unit.runbooks.short_runbooks import book, fence, only_block, plan_of
+from tests.unit.runbooks.scripted_agent import run
+from tests.unit.runbooks.short_runbooks import fence, only_block, plan_of, runbook_text
 
 
 class NoteTable(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -56,7 +56,7 @@ def _with_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "note", Note())
 
 
-TEXT = book(fence("toml {note title=ours tag=N}", 'text = "shift changed"'))
+TEXT = runbook_text(fence("toml {note title=ours tag=N}", 'text = "shift changed"'))
 
 
 def test_a_new_kind_is_compiled_and_shown() -> None:
@@ -71,7 +71,7 @@ def test_a_new_kind_is_compiled_and_shown() -> None:
 
 
 def test_a_new_kind_is_checked() -> None:
-    [problem] = check_text(book(fence("toml {note each}", 'text = "x"')), "book.md").problems
+    [problem] = check_text(runbook_text(fence("toml {note each}", 'text = "x"')), "book.md").problems
     assert problem.text == "a block note has no attribute 'each'"
     [problem] = check_text(TEXT.replace("shift changed", "the shift changed at eight"), "book.md").problems
     assert (problem.rule, problem.text) == ("long-note", "the note is too long")

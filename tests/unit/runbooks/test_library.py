@@ -1,4 +1,4 @@
-"""Where runbooks lie: shipped and configured, found by name or as a file; what hides what is told."""
+"""Where runbooks are: shipped and configured, found by name or as a file; a hidden one is reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from dba_console.core.errors import RunbookError
 from dba_console.runbooks import library
-from tests.unit.runbooks.short_runbooks import book, fence
+from tests.unit.runbooks.short_runbooks import fence, runbook_text
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 
@@ -25,7 +25,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(directory: Path, name: str, *, text: str | None = None) -> Path:
     directory.mkdir(exist_ok=True)
     path = directory / f"{name}.md"
-    path.write_text(book(CHECK).replace('id = "book"', f'id = "{name}"') if text is None else text)
+    path.write_text(runbook_text(CHECK).replace('id = "book"', f'id = "{name}"') if text is None else text)
     return path
 
 
@@ -63,7 +63,7 @@ def test_a_missing_directory_is_reported_and_hides_no_other(tmp_path: Path, ship
 
 
 def test_a_runbook_that_cannot_run_is_listed_with_the_reason(shipped: Path) -> None:
-    write(shipped, "broken", text=book(fence("expr {chek}", "true")).replace('"book"', '"broken"'))
+    write(shipped, "broken", text=runbook_text(fence("expr {chek}", "true")).replace('"book"', '"broken"'))
     (shipped / "foreign.md").write_bytes(b"\xff\xfe")
     broken, foreign = library.listed()
     assert broken.title == "A title" and broken.plan is None
@@ -72,13 +72,13 @@ def test_a_runbook_that_cannot_run_is_listed_with_the_reason(shipped: Path) -> N
 
 
 def test_a_runbook_has_the_name_of_its_file(shipped: Path) -> None:
-    write(shipped, "one", text=book(CHECK))
+    write(shipped, "one", text=runbook_text(CHECK))
     (one,) = library.listed()
     assert one.error == "line 4: the id is 'book', but the file is named one.md"
 
 
 def test_runbooks_are_found_by_their_finding(shipped: Path) -> None:
-    write(shipped, "book", text=book(CHECK, head='answers = ["lock-queue"]\n'))
+    write(shipped, "book", text=runbook_text(CHECK, head='answers = ["lock-queue"]\n'))
     write(shipped, "other")
     rows = library.listed()
     assert [row.entry.id for row in library.answering("lock-queue:8123", rows)] == ["book"]
@@ -98,24 +98,24 @@ def test_a_name_with_a_slash_or_ending_in_md_is_a_file(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("on", "unknown runbook 'on'"),
         ("./nowhere.md", "cannot read nowhere.md: No such file or directory"),
         ("/", "cannot read /: Is a directory"),
     ],
 )
-def test_a_missing_runbook_is_reported_in_one_sentence(shipped: Path, name: str, said: str) -> None:
+def test_a_missing_runbook_is_reported_in_one_sentence(shipped: Path, name: str, expected: str) -> None:
     write(shipped, "one")
     with pytest.raises(RunbookError) as refused:
         library.find(name)
-    assert refused.value.message == said
+    assert refused.value.message == expected
     if name == "on":
         assert refused.value.hint == "did you mean one?"
 
 
 def test_starting_it_reports_the_first_problem_and_their_number(tmp_path: Path) -> None:
-    path = write(tmp_path, "one", text=book(fence("expr {chek}", "true"), fence("expr {chek}", "true")))
+    path = write(tmp_path, "one", text=runbook_text(fence("expr {chek}", "true"), fence("expr {chek}", "true")))
     with pytest.raises(RunbookError) as refused:
         library.find(str(path)).plan()
     assert refused.value.message == f"{path}:9: unknown kind of block 'chek'"

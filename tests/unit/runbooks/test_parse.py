@@ -1,4 +1,4 @@
-"""A document as it stands: headings, fences and their lines; what would silently not run is told."""
+"""A document as it stands: headings, fences and their lines; what would silently not run is reported."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from dba_console.runbooks.compile import check_text
 from dba_console.runbooks.parse import LONGEST, BracesError, parse, parse_braces, slug, split_braces
-from tests.unit.runbooks.short_runbooks import HEAD, book, fence, only_block, plan_of, steps, told
+from tests.unit.runbooks.short_runbooks import HEAD, fence, only_block, plan_of, problem_lines, runbook_text, steps
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 
 
-def swallowed(text: str) -> list[str]:
-    return [line for line in told(text) if "would not run" in line or "indented" in line or "never closed" in line]
+def unexecuted_text(text: str) -> list[str]:
+    return [
+        line for line in problem_lines(text) if "would not run" in line or "indented" in line or "never closed" in line
+    ]
 
 
 def test_a_step_is_a_level_two_heading_and_has_its_name() -> None:
@@ -25,7 +27,7 @@ def test_a_step_is_a_level_two_heading_and_has_its_name() -> None:
 
 
 def test_blocks_have_their_line_and_are_numbered_by_kind_within_a_step() -> None:
-    plan = plan_of(book(CHECK, CHECK, fence("expr {check #third}", "memory.free_bytes > 1GB")))
+    plan = plan_of(runbook_text(CHECK, CHECK, fence("expr {check #third}", "memory.free_bytes > 1GB")))
     assert [(block.id, block.line) for _, block in plan.blocks()] == [
         ("a-step/check", 9), ("a-step/check-2", 13), ("a-step/third", 17),
     ]  # fmt: skip
@@ -33,7 +35,7 @@ def test_blocks_have_their_line_and_are_numbered_by_kind_within_a_step() -> None
 
 def test_prose_keeps_fences_without_braces_and_examples_and_removes_the_blocks() -> None:
     (step,) = plan_of(
-        book("Before.", CHECK, fence("text", "shown"), fence("sql {example}", "select 1"), "After.")
+        runbook_text("Before.", CHECK, fence("text", "shown"), fence("sql {example}", "select 1"), "After.")
     ).steps
     assert [one.text.strip() for one in step.prose] == ["Before.", "shown", "select 1", "After."]
 
@@ -52,21 +54,21 @@ def test_prose_keeps_fences_without_braces_and_examples_and_removes_the_blocks()
     ids=["indented", "as-code", "in-a-list", "in-a-quotation", "in-a-numbered-list", "swallowed", "in-html"],
 )
 def test_a_text_that_resembles_a_block_and_would_not_run_is_an_error(block: str) -> None:
-    assert swallowed(book(CHECK, block)) != []
+    assert unexecuted_text(runbook_text(CHECK, block)) != []
 
 
 def test_a_block_that_is_never_closed_is_an_error_on_its_line() -> None:
-    (line, *_) = swallowed(book(CHECK).rstrip("\n`"))
+    (line, *_) = unexecuted_text(runbook_text(CHECK).rstrip("\n`"))
     assert line.startswith("9: this block is never closed")
 
 
 def test_a_fence_may_contain_a_fence_within_longer_marks_and_a_comment_may_contain_one() -> None:
     shown = "````markdown\n" + CHECK + "\n````"
-    assert swallowed(book(CHECK, shown, "<!--\n" + CHECK + "\n-->")) == []
+    assert unexecuted_text(runbook_text(CHECK, shown, "<!--\n" + CHECK + "\n-->")) == []
 
 
 @pytest.mark.parametrize(
-    ("info", "said"),
+    ("info", "expected"),
     [
         ("sql {check", "never closed"),
         ("sql check}", "without an opening"),
@@ -78,16 +80,16 @@ def test_a_fence_may_contain_a_fence_within_longer_marks_and_a_comment_may_conta
         ("sql {check #a #b}", "second name"),
     ],
 )
-def test_unparsable_braces_are_an_error_on_their_line(info: str, said: str) -> None:
+def test_unparsable_braces_are_an_error_on_their_line(info: str, expected: str) -> None:
     assert any(
-        line.startswith("9: invalid braces of the block") and said in line
-        for line in told(book(fence(info, "select true")))
+        line.startswith("9: invalid braces of the block") and expected in line
+        for line in problem_lines(runbook_text(fence(info, "select true")))
     )
 
 
 def test_a_quoted_value_may_contain_anything_but_the_quote() -> None:
     block = only_block(
-        book(fence('expr {check title="a = {b} # c" when=\'target.role == "x"\'}', "memory.free_bytes > 1"))
+        runbook_text(fence('expr {check title="a = {b} # c" when=\'target.role == "x"\'}', "memory.free_bytes > 1"))
     )
     assert block.title == "a = {b} # c"
     assert block.when is not None and block.when.text == 'target.role == "x"'
@@ -116,23 +118,23 @@ def test_a_slug_is_a_valid_directory_name(title: str) -> None:
 
 
 def test_two_steps_with_one_id_are_an_error() -> None:
-    assert any("has the same id 'a'" in line for line in told(steps(A=CHECK, a=CHECK)))
+    assert any("has the same id 'a'" in line for line in problem_lines(steps(A=CHECK, a=CHECK)))
 
 
 def test_a_document_needs_a_title_front_matter_and_a_step() -> None:
-    said = " ".join(told("some text\n"))
-    assert "has no title" in said and "has no head" in said and "has no step" in said
+    message = " ".join(problem_lines("some text\n"))
+    assert "has no title" in message and "has no head" in message and "has no step" in message
 
 
 def test_a_block_before_the_first_step_is_an_error() -> None:
-    assert any("is outside a step" in line for line in told(HEAD + f"\n{CHECK}\n\n## A\n\n{CHECK}\n"))
+    assert any("is outside a step" in line for line in problem_lines(HEAD + f"\n{CHECK}\n\n## A\n\n{CHECK}\n"))
 
 
 def test_an_oversized_document_is_not_read() -> None:
-    (line,) = told("x" * (LONGEST + 1))
+    (line,) = problem_lines("x" * (LONGEST + 1))
     assert "more than" in line
 
 
 def test_line_ends_of_another_system_make_no_difference() -> None:
-    text = book(CHECK)
+    text = runbook_text(CHECK)
     assert plan_of(text.replace("\n", "\r\n")).steps == plan_of(text).steps

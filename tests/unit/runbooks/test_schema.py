@@ -7,14 +7,14 @@ import pytest
 from dba_console.recording.plan import Confirmation, plan_hash
 from dba_console.runbooks.outline import full_lines, runbook_lines
 from dba_console.watch.panels.text_elements import line_text
-from tests.unit.runbooks.short_runbooks import book, fence, only_block, plan_of, steps, told
+from tests.unit.runbooks.short_runbooks import fence, only_block, plan_of, problem_lines, runbook_text, steps
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")
 EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'
 
 
 @pytest.mark.parametrize(
-    ("block", "said"),
+    ("block", "expected"),
     [
         (fence("expr {chek}", "true"), "9: unknown kind of block 'chek' (did you mean check?)"),
         (fence("sh {rollback}", "x"), "did you mean undo?"),
@@ -40,12 +40,12 @@ EVERY = '[inputs.every]\ntype = "duration"\ndefault = "30m"\n'
         (fence("sh {check}", "<<a\n" * 5000), "9: the block has more than 16000 characters"),
     ],
 )  # fmt: skip
-def test_an_invalid_block_is_reported_with_the_probable_form(block: str, said: str) -> None:
-    assert any(said in line for line in told(book(block))), told(book(block))
+def test_an_invalid_block_is_reported_with_the_probable_form(block: str, expected: str) -> None:
+    assert any(expected in line for line in problem_lines(runbook_text(block))), problem_lines(runbook_text(block))
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    ("head", "expected"),
     [
         ('anwsers = ["x"]\n', "5: the runbook has no key 'anwsers' (did you mean answers?)"),
         ('[inputs.x]\ntype = "integer"\n', "inputs.x.type: 'integer' is not one of its values (did you mean int?)"),
@@ -61,12 +61,14 @@ def test_an_invalid_block_is_reported_with_the_probable_form(block: str, said: s
         ('strict = "perhaps"\n', "strict: 'perhaps' is not yes or no"),
     ],
 )
-def test_an_invalid_front_matter_is_reported_with_the_probable_form(head: str, said: str) -> None:
-    assert any(said in line for line in told(book(CHECK, head=head))), told(book(CHECK, head=head))
+def test_an_invalid_front_matter_is_reported_with_the_probable_form(head: str, expected: str) -> None:
+    assert any(expected in line for line in problem_lines(runbook_text(CHECK, head=head))), problem_lines(
+        runbook_text(CHECK, head=head)
+    )
 
 
 @pytest.mark.parametrize(
-    ("heading", "said"),
+    ("heading", "expected"),
     [
         ("A {point_of_no_retrun}", "did you mean point_of_no_return?"),
         ("A {point_of_no_return=yes}", "write it without a value"),
@@ -76,13 +78,15 @@ def test_an_invalid_front_matter_is_reported_with_the_probable_form(head: str, s
         ("End", "a step cannot be named 'end'"),
     ],
 )
-def test_an_invalid_heading_is_reported(heading: str, said: str) -> None:
-    assert any(said in line for line in told(book(CHECK, heading=heading))), told(book(CHECK, heading=heading))
+def test_an_invalid_heading_is_reported(heading: str, expected: str) -> None:
+    assert any(expected in line for line in problem_lines(runbook_text(CHECK, heading=heading))), problem_lines(
+        runbook_text(CHECK, heading=heading)
+    )
 
 
 def test_durations_and_sizes_are_seconds_and_bytes_in_the_plan() -> None:
     settings = 'until = "locks.waiting == 0"\nhold_for = "10s"\nevery = "500ms"\ntimeout = "2m"'
-    block = only_block(book(fence("toml {wait usual=90s}", settings)))
+    block = only_block(runbook_text(fence("toml {wait usual=90s}", settings)))
     assert block.settings == {
         "until": {"language": "expr", "text": "locks.waiting == 0"}, "hold_for_s": 10.0, "every_s": 0.5,
         "timeout_s": 120.0,
@@ -101,7 +105,7 @@ def test_durations_and_sizes_are_seconds_and_bytes_in_the_plan() -> None:
     ],
 )
 def test_a_confirmation_shows_what_must_be_typed(written: str, meant: Confirmation) -> None:
-    assert only_block(book(fence(f"sql {{change confirm={written}}}", "delete from public.t"))).confirm == meant
+    assert only_block(runbook_text(fence(f"sql {{change confirm={written}}}", "delete from public.t"))).confirm == meant
 
 
 def test_checks_before_the_first_change_run_before_the_start() -> None:
@@ -112,18 +116,20 @@ def test_checks_before_the_first_change_run_before_the_start() -> None:
 
 def test_a_check_on_an_earlier_measurement_does_not_run_before_the_start() -> None:
     measure = fence("expr {measure as=before}", "memory.free_bytes")
-    plan = plan_of(book(measure, fence("expr {check}", "before.free_bytes > 1GB"), CHECK))
+    plan = plan_of(runbook_text(measure, fence("expr {check}", "before.free_bytes > 1GB"), CHECK))
     assert [block.leading for _, block in plan.blocks()] == [False, False, True]
 
 
 def test_a_measurement_compared_with_an_earlier_one_has_the_same_fields() -> None:
-    plan = plan_of(book(fence("expr {measure as=before}", "memory.free_bytes"), fence("expr {measure against=before}")))
+    plan = plan_of(
+        runbook_text(fence("expr {measure as=before}", "memory.free_bytes"), fence("expr {measure against=before}"))
+    )
     first, second = (block for _, block in plan.blocks())
     assert second.body == first.body and second.settings == {"against": "before"}
 
 
 def test_a_block_has_the_list_of_inputs_and_results_it_uses() -> None:
-    plan = plan_of(book(
+    plan = plan_of(runbook_text(
         fence("sql {preview as=idle}", "select pid from pg_stat_activity where extract(epoch from now()) > %(every)s"),
         fence("toml {action signal-backend confirm=type:count}", 'rows = "%(idle)s"'),
         fence("sh {run as=copy confirm=yes}", 'cp "$RB_every"'),
@@ -134,8 +140,8 @@ def test_a_block_has_the_list_of_inputs_and_results_it_uses() -> None:
 
 
 def test_the_panels_of_a_step_are_those_of_its_expressions_unless_it_names_others() -> None:
-    assert plan_of(book(CHECK)).steps[0].panels == ("memory",)
-    assert plan_of(book(CHECK, heading="A {panels=io,disks}")).steps[0].panels == ("io", "disks")
+    assert plan_of(runbook_text(CHECK)).steps[0].panels == ("memory",)
+    assert plan_of(runbook_text(CHECK, heading="A {panels=io,disks}")).steps[0].panels == ("io", "disks")
 
 
 def test_a_final_section_of_sources_is_shown_and_is_not_a_step() -> None:
@@ -147,12 +153,12 @@ def test_a_final_section_of_sources_is_shown_and_is_not_a_step() -> None:
     assert "the manual" in "\n".join(full_lines(plan))
     assert "the manual" in "\n".join(map(line_text, runbook_lines(plan, {}, 80)))
     assert [step.id for step in plan_of(steps(A=CHECK, Sources=CHECK)).steps] == ["a", "sources"]
-    assert "step sources has no block" in "".join(told(steps(A=CHECK, Sources=words, B=CHECK)))
+    assert "step sources has no block" in "".join(problem_lines(steps(A=CHECK, Sources=words, B=CHECK)))
 
 
 def test_a_plan_has_the_same_hash_for_any_path_and_another_one_for_any_changed_word() -> None:
     from dba_console.runbooks.compile import compile_text
 
-    text = book(CHECK)
+    text = runbook_text(CHECK)
     assert plan_hash(compile_text(text, "/a.md")) == plan_hash(compile_text(text, "/b/c.md"))
     assert plan_hash(compile_text(text, "/a.md")) != plan_hash(compile_text(text.replace("1GB", "2GB"), "/a.md"))

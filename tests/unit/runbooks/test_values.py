@@ -25,9 +25,9 @@ from dba_console.runbooks.values import (
     typed,
     value_of,
 )
-from tests.unit.runbooks.short_runbooks import book, fence, plan_of
+from tests.unit.runbooks.short_runbooks import fence, plan_of, runbook_text
 
-PLAN = plan_of(book(
+PLAN = plan_of(runbook_text(
     fence("toml {wait}", 'hold_for = "%(every)s"'),
     fence("sql {check}", "select %(who)s = %(word)s"),
     head='[inputs.every]\ntype = "duration"\ndefault = "30m"\n[inputs.who]\ntype = "role"\n'
@@ -64,7 +64,7 @@ def test_every_type_can_be_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "text", "said"),
+    ("one", "text", "expected"),
     [
         (Input(name="x", type="int"), "a", "x: 'a' is not a whole number"),
         (Input(name="x", type="number"), "nan", "is not a number"),
@@ -80,8 +80,8 @@ def test_every_type_can_be_parsed() -> None:
         (Input(name="x", type="text"), "a\0b", "or contains a zero byte"),
     ],
 )
-def test_an_invalid_value_is_refused_with_the_reason(one: Input, text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_an_invalid_value_is_refused_with_the_reason(one: Input, text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         value_of(one, text)
 
 
@@ -119,7 +119,7 @@ def test_a_wait_gets_its_duration_from_an_input_before_the_run() -> None:
 
 
 def test_a_phrase_to_be_typed_is_the_value_of_an_input() -> None:
-    plan = plan_of(book(
+    plan = plan_of(runbook_text(
         fence('toml {confirm type:"%(to)s"}'),
         fence("sql {change undo=none}", "delete from public.t"),
         fence('sql {change confirm=type:"lose %(wait)s on %(to)s" undo=none}', "delete from public.u"),
@@ -135,7 +135,9 @@ def test_a_phrase_to_be_typed_is_the_value_of_an_input() -> None:
 @pytest.mark.parametrize("value", ["target", "count", "name", "db2\ndb3"])
 def test_a_value_that_cannot_be_typed_as_a_phrase_is_refused_before_the_run(value: str) -> None:
     head = '[inputs.to]\ntype = "text"\n'
-    plan = plan_of(book(fence('sql {change confirm=type:"%(to)s" undo=none}', "delete from public.t"), head=head))
+    plan = plan_of(
+        runbook_text(fence('sql {change confirm=type:"%(to)s" undo=none}', "delete from public.t"), head=head)
+    )
     with pytest.raises(UsageError, match="cannot be typed"):
         typed(plan, {"to": value})
 

@@ -10,14 +10,24 @@ from dba_console.recording.plan import Confirmation, Plan
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import OperatorInterrupt, Outcome, PauseRequest, ReadResult, TimePassed
 from dba_console.runbooks.walk import walk
-from tests.unit.runbooks.scripted_walk import Killed, World, begin, block, drive, plan_of, resume, run, step
+from tests.unit.runbooks.scripted_agent import (
+    AgentKilled,
+    ScriptedAgent,
+    begin,
+    block,
+    drive,
+    plan_of,
+    resume,
+    run,
+    step,
+)
 
 
 def change(step_id: str) -> Any:
     return block(f"{step_id}/change", "change")
 
 
-def forked() -> Plan:
+def forked_plan() -> Plan:
     """Two branches that meet again."""
     ways = [
         {"key": "small", "text": "", "goto": "next"},
@@ -41,25 +51,25 @@ def forked() -> Plan:
     ],
 )
 def test_every_option_of_a_decision_leads_to_its_step(answer: str, walked: list[str], skipped: dict[str, str]) -> None:
-    ending, state, world = run(forked(), World(answers={"choose": ["neither", answer]}))
+    ending, state, agent = run(forked_plan(), ScriptedAgent(answers={"choose": ["neither", answer]}))
     assert ending.state == "done"
-    assert [one for one, _ in world.done] == [f"{one}/change" for one in walked]
+    assert [one for one, _ in agent.done] == [f"{one}/change" for one in walked]
     assert {one: known.note for one, known in state.steps.items() if known.status == "skipped"} == skipped
-    assert world.rejected == ["invalid answer 'neither': expected one of small, big, stop"]
+    assert agent.rejected == ["invalid answer 'neither': expected one of small, big, stop"]
 
 
 def test_a_branch_is_not_entered_from_the_step_above() -> None:
     plan = plan_of(step("a", change("a")), step("b", change("b"), branch=True), step("c", change("c")))
-    _, state, world = run(plan)
-    assert [one for one, _ in world.done] == ["a/change", "c/change"]
+    _, state, agent = run(plan)
+    assert [one for one, _ in agent.done] == ["a/change", "c/change"]
     assert state.steps["b"].note == "branch not chosen"
 
 
 def test_a_branch_that_was_not_taken_leads_nowhere() -> None:
     """`then` belongs to who came along the branch: a step passed over does not send the run elsewhere."""
     plan = plan_of(step("a", change("a"), branch=True, then="end"), step("b", change("b")))
-    _, _, world = run(plan)
-    assert [one for one, _ in world.done] == ["b/change"]
+    _, _, agent = run(plan)
+    assert [one for one, _ in agent.done] == ["b/change"]
 
 
 def test_blocks_after_a_decision_are_skipped_when_it_leads_to_another_step() -> None:
@@ -67,12 +77,12 @@ def test_blocks_after_a_decision_are_skipped_when_it_leads_to_another_step() -> 
     plan = plan_of(
         step("a", block("a/choose", "choose", settings={"options": ways}), change("a")), step("b", change("b"))
     )
-    _, state, world = run(plan)
-    assert [one for one, _ in world.done] == ["b/change"]
+    _, state, agent = run(plan)
+    assert [one for one, _ in agent.done] == ["b/change"]
     assert state.blocks["a/change"].status == "skipped"
 
 
-def rounds(**settings: Any) -> Plan:
+def looping_plan(**settings: Any) -> Plan:
     settings = {"from": "a", "every_s": 1800, **settings}
     return plan_of(
         step("a", change("a")), step("b", block("b/repeat", "repeat", settings=settings)), step("c", change("c"))
@@ -80,43 +90,43 @@ def rounds(**settings: Any) -> Plan:
 
 
 def test_rounds_are_counted_and_their_execution_numbers_continue() -> None:
-    _, state, world = run(rounds(times=3))
-    assert world.done == [("a/change", 1), ("a/change", 2), ("a/change", 3), ("c/change", 1)]
+    _, state, agent = run(looping_plan(times=3))
+    assert agent.done == [("a/change", 1), ("a/change", 2), ("a/change", 3), ("c/change", 1)]
     assert (state.steps["a"].round, state.steps["b"].round, state.steps["c"].round) == (3, 3, 1)
 
 
 def test_rounds_continue_while_the_condition_holds_and_stop_when_it_is_unknown() -> None:
     going = {"language": "expr", "text": "stalled"}
     looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False, text="no stall")]
-    _, state, world = run(rounds(**{"while": going}), World(looks={"b/repeat:while": looks}))
-    assert [one for one, _ in world.done] == ["a/change"] * 3 + ["c/change"]
+    _, state, agent = run(looping_plan(**{"while": going}), ScriptedAgent(results={"b/repeat:while": looks}))
+    assert [one for one, _ in agent.done] == ["a/change"] * 3 + ["c/change"]
     assert state.blocks["b/repeat"].note == "condition no longer true: no stall"
-    world = World(looks={"b/repeat:while": [ReadResult(holds=None)]}, answers={"failed": ["abort"]})
-    ending, _, _ = run(rounds(**{"while": going}), world)
+    agent = ScriptedAgent(results={"b/repeat:while": [ReadResult(holds=None)]}, answers={"failed": ["abort"]})
+    ending, _, _ = run(looping_plan(**{"while": going}), agent)
     assert ending.state == "failed"
 
 
 def test_the_operator_decides_on_another_round() -> None:
-    _, _, world = run(rounds(ask=True), World(answers={"choose": ["again", "enough"]}))
-    assert [one for one, _ in world.done] == ["a/change"] * 2 + ["c/change"]
+    _, _, agent = run(looping_plan(ask=True), ScriptedAgent(answers={"choose": ["again", "enough"]}))
+    assert [one for one, _ in agent.done] == ["a/change"] * 2 + ["c/change"]
 
 
 def test_the_time_between_rounds_is_not_restarted_after_a_kill() -> None:
-    plan = rounds(times=2)
-    world = World()
-    state = begin(plan, world)
-    course = walk(plan, state, now=world.now)
-    request = next(course)
+    plan = looping_plan(times=2)
+    agent = ScriptedAgent()
+    state = begin(plan, agent)
+    requests = walk(plan, state, now=agent.now)
+    request = next(requests)
     while not isinstance(request, PauseRequest):
-        request = course.send(world.reply(request))
+        request = requests.send(agent.reply(request))
     due = request.until_us
-    world.wall_us += 600_000_000
-    again = walk(plan, replay_records(plan, world.records), now=world.now)
+    agent.wall_us += 600_000_000
+    again = walk(plan, replay_records(plan, agent.records), now=agent.now)
     request = next(again)
     while not isinstance(request, PauseRequest):
-        request = again.send(world.reply(request))
+        request = again.send(agent.reply(request))
     assert (request.until_us, request.seconds) == (due, 1200.0)
-    again.send(TimePassed(seconds=1200.0, wall_us=world.wall_us))
+    again.send(TimePassed(seconds=1200.0, wall_us=agent.wall_us))
 
 
 UNTIL = {"until": {"language": "expr", "text": "replication.lag_s < 1"}, "every_s": 5}
@@ -130,14 +140,14 @@ def test_a_wait_reads_until_its_condition_holds_and_unknown_is_not_true() -> Non
         ReadResult(holds=False),
         ReadResult(holds=True),
     ]
-    ending, state, _ = run(plan, World(looks={"a/wait": looks}))
+    ending, state, _ = run(plan, ScriptedAgent(results={"a/wait": looks}))
     assert (ending.state, state.blocks["a/wait"].machine_s) == ("done", 15.0)
 
 
 def test_the_hold_time_of_a_wait_restarts_when_the_condition_fails() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings={**UNTIL, "hold_for_s": 10})))
     looks = [ReadResult(holds=True), ReadResult(holds=True), ReadResult(holds=False), ReadResult(holds=True)]
-    _, state, _ = run(plan, World(looks={"a/wait": looks}))
+    _, state, _ = run(plan, ScriptedAgent(results={"a/wait": looks}))
     assert state.blocks["a/wait"].machine_s == 25.0
 
 
@@ -145,22 +155,24 @@ def test_the_hold_time_of_a_wait_restarts_when_the_condition_fails() -> None:
 def test_a_wait_that_timed_out_is_decided_by_the_operator(answers: list[Any], end: str, waited: float) -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL, timeout_s=12)))
     looks = [ReadResult(holds=False)] * 5 + [ReadResult(holds=True)]
-    ending, state, world = run(plan, World(looks={"a/wait": looks}, answers={"failed": answers}))
+    ending, state, agent = run(plan, ScriptedAgent(results={"a/wait": looks}, answers={"failed": answers}))
     assert ending.state == end
-    assert "wait" in [option.key for option in world.asked[1].options]
+    assert "wait" in [option.key for option in agent.asked[1].options]
     assert state.blocks["a/wait"].machine_s == waited - (3 if end == "done" else 0)
 
 
 def test_a_wait_shows_what_it_waits_for() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings=UNTIL)))
-    world = World(looks={"a/wait": [ReadResult(holds=False, text=f"{n} left", values={"n": n}) for n in (12, 8, 4)]})
-    state = begin(plan, world)
-    course = walk(plan, state, now=world.now)
-    request = next(course)
+    agent = ScriptedAgent(
+        results={"a/wait": [ReadResult(holds=False, text=f"{n} left", values={"n": n}) for n in (12, 8, 4)]}
+    )
+    state = begin(plan, agent)
+    requests = walk(plan, state, now=agent.now)
+    request = next(requests)
     for _ in range(3):
-        request = course.send(world.reply(request))
+        request = requests.send(agent.reply(request))
         while not isinstance(request, PauseRequest):
-            request = course.send(world.reply(request))
+            request = requests.send(agent.reply(request))
     assert state.waiting is not None
     assert (state.waiting.values, state.waiting.trend) == ("4 left", (12.0, 8.0, 4.0))
     assert state.waiting.left == "4, about 5.0s to zero (estimated)"
@@ -168,24 +180,24 @@ def test_a_wait_shows_what_it_waits_for() -> None:
 
 def test_a_fixed_waiting_time_continues_while_the_agent_is_dead() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings={"hold_for_s": 600})))
-    world = World(kill_after=5)
-    with pytest.raises(Killed):
-        drive(plan, begin(plan, world), world)
-    assert world.records[-1].kind == "wait.began"
-    world.wall_us += 599_000_000
-    before = world.wall_us
-    ending, _ = resume(plan, world)
+    agent = ScriptedAgent(kill_after=5)
+    with pytest.raises(AgentKilled):
+        drive(plan, begin(plan, agent), agent)
+    assert agent.records[-1].kind == "wait.began"
+    agent.wall_us += 599_000_000
+    before = agent.wall_us
+    ending, _ = resume(plan, agent)
     assert ending.state == "done"
-    assert world.wall_us - before == 1_000_000
+    assert agent.wall_us - before == 1_000_000
 
 
 def test_an_invalid_point_in_time_fails() -> None:
     plan = plan_of(step("a", block("a/wait", "wait", settings={"until_time": "noon"})))
-    ending, _, _ = run(plan, World(answers={"failed": ["abort"]}))
+    ending, _, _ = run(plan, ScriptedAgent(answers={"failed": ["abort"]}))
     assert ending.text.startswith("run failed: a/wait: not a time")
 
 
-def wish(verb: Any, **given: Any) -> OperatorInterrupt:
+def interrupt(verb: Any, **given: Any) -> OperatorInterrupt:
     return OperatorInterrupt(verb=verb, who="ann", **{"reason": "because", **given})
 
 
@@ -197,10 +209,10 @@ THREE = plan_of(
 
 
 def test_a_paused_run_waits_until_the_operator_continues() -> None:
-    world = World(answers={"a/manual": [wish("pause")], "choose": ["", "continue"]})
-    ending, state, world = run(THREE, world)
+    agent = ScriptedAgent(answers={"a/manual": [interrupt("pause")], "choose": ["", "continue"]})
+    ending, state, agent = run(THREE, agent)
     assert ending.state == "done"
-    assert [asked.kind for asked in world.asked] == [
+    assert [asked.kind for asked in agent.asked] == [
         "start",
         "manual",
         "choose",
@@ -213,48 +225,50 @@ def test_a_paused_run_waits_until_the_operator_continues() -> None:
 
 
 def test_a_paused_run_is_still_paused_after_a_kill_until_it_is_resumed() -> None:
-    world = World(answers={"a/manual": [wish("pause")]})
-    world.kill_after = 7
-    with pytest.raises(Killed):
-        drive(THREE, begin(THREE, world), world)
-    assert replay_records(THREE, world.records).paused == "paused by ann: because"
-    ending, _ = resume(THREE, world)
+    agent = ScriptedAgent(answers={"a/manual": [interrupt("pause")]})
+    agent.kill_after = 7
+    with pytest.raises(AgentKilled):
+        drive(THREE, begin(THREE, agent), agent)
+    assert replay_records(THREE, agent.records).paused == "paused by ann: because"
+    ending, _ = resume(THREE, agent)
     assert ending.state == "done"
 
 
 def test_a_step_is_skipped_only_with_a_reason() -> None:
-    world = World(answers={"b/manual": [wish("skip", reason=" "), wish("skip", reason="ours is newer")]})
-    ending, state, world = run(THREE, world)
-    assert (ending.state, world.rejected) == ("done", ["a skip needs a reason"])
+    agent = ScriptedAgent(
+        answers={"b/manual": [interrupt("skip", reason=" "), interrupt("skip", reason="ours is newer")]}
+    )
+    ending, state, agent = run(THREE, agent)
+    assert (ending.state, agent.rejected) == ("done", ["a skip needs a reason"])
     assert (state.steps["b"].status, state.steps["b"].note) == ("skipped", "ours is newer")
     assert [one.fields["what"] for one in state.deviations] == ["skip"]
 
 
 def test_a_jump_forward_names_the_skipped_steps() -> None:
-    _, state, _ = run(THREE, World(answers={"a/manual": [wish("jump", step="c")]}))
+    _, state, _ = run(THREE, ScriptedAgent(answers={"a/manual": [interrupt("jump", step="c")]}))
     assert {one: known.status for one, known in state.steps.items()} == {"a": "skipped", "b": "skipped", "c": "ok"}
     assert state.steps["b"].note == "jumped to c"
 
 
 def test_a_jump_to_the_end_ends_it() -> None:
-    ending, state, _ = run(THREE, World(answers={"a/manual": [wish("jump", step="end")]}))
+    ending, state, _ = run(THREE, ScriptedAgent(answers={"a/manual": [interrupt("jump", step="end")]}))
     assert (ending.state, len(state.deviations)) == ("done", 1)
 
 
 def test_a_jump_back_repeats_steps_but_not_past_a_point_of_no_return() -> None:
-    world = World(answers={"c/manual": [wish("jump", step="a")]})
-    _, state, world = run(THREE, world)
+    agent = ScriptedAgent(answers={"c/manual": [interrupt("jump", step="a")]})
+    _, state, agent = run(THREE, agent)
     assert {one: known.round for one, known in state.steps.items()} == {"a": 2, "b": 2, "c": 2}
     final = plan_of(THREE.steps[0], step("b", block("b/manual", "manual"), point_of_no_return=True), THREE.steps[2])
-    _, state, world = run(final, World(answers={"c/manual": [wish("jump", step="a")]}))
-    assert world.rejected == ["step b was a point of no return: cannot jump back past it"]
+    _, state, agent = run(final, ScriptedAgent(answers={"c/manual": [interrupt("jump", step="a")]}))
+    assert agent.rejected == ["step b was a point of no return: cannot jump back past it"]
     assert state.steps["a"].round == 1
 
 
 @pytest.mark.parametrize("step_id", ["nowhere", "a"])
 def test_a_jump_to_an_unknown_or_the_current_step_is_refused(step_id: str) -> None:
-    ending, _, world = run(THREE, World(answers={"a/manual": [wish("jump", step=step_id)]}))
-    assert (ending.state, len(world.rejected)) == ("done", 1)
+    ending, _, agent = run(THREE, ScriptedAgent(answers={"a/manual": [interrupt("jump", step=step_id)]}))
+    assert (ending.state, len(agent.rejected)) == ("done", 1)
 
 
 @pytest.mark.parametrize("verb", ["pause", "skip", "abort", "jump", "undo"])
@@ -272,22 +286,22 @@ def test_any_question_can_be_answered_by_an_interrupt(verb: Any, at: Any) -> Non
         kinds[level] = block("a/confirm", "confirm", confirm=Confirmation(level=level, text="target"))
     plan = plan_of(step("a", kinds.get(at, change("a"))), step("b", change("b")))
     unknown = Outcome(state="unknown", text="?")
-    world = World(
-        answers={at: [wish(verb, step="b")], "undo": ["none"]},
-        looks={"a/check": [ReadResult(holds=False), ReadResult(holds=True)]},
+    agent = ScriptedAgent(
+        answers={at: [interrupt(verb, step="b")], "undo": ["none"]},
+        results={"a/check": [ReadResult(holds=False), ReadResult(holds=True)]},
         outcomes={"a/run": [unknown]},
-        settles={"a/run": [unknown] * 3},
+        resolutions={"a/run": [unknown] * 3},
     )
-    ending, state, world = run(plan, world)
-    gives_up = verb in ("abort", "undo")
-    assert ending.state == (("failed" if at in ("failed", "settle") else "aborted") if gives_up else "done")
+    ending, state, agent = run(plan, agent)
+    aborts = verb in ("abort", "undo")
+    assert ending.state == (("failed" if at in ("failed", "settle") else "aborted") if aborts else "done")
     if verb in ("skip", "jump"):
         refused = at in ("start", "settle")
-        assert bool(world.rejected) is refused
+        assert bool(agent.rejected) is refused
         assert [one.fields["what"] for one in state.deviations if one.fields["what"] != "retry"] == (
             [] if refused else [verb]
         )
-    assert not gives_up or ("b/change", 1) not in world.done
+    assert not aborts or ("b/change", 1) not in agent.done
 
 
 def test_the_confirmation_before_a_change_is_asked_again_on_a_retry() -> None:
@@ -299,13 +313,13 @@ def test_the_confirmation_before_a_change_is_asked_again_on_a_retry() -> None:
             block("a/change", "change"),
         )
     )
-    world = World(
-        looks={"a/preview": [ReadResult(rows=({"id": 1},)), ReadResult(rows=({"id": 7}, {"id": 8}))]},
+    agent = ScriptedAgent(
+        results={"a/preview": [ReadResult(rows=({"id": 1},)), ReadResult(rows=({"id": 7}, {"id": 8}))]},
         outcomes={"a/change": [Outcome(state="failed", text="locked"), Outcome(state="ok", text="2 rows")]},
         answers={"failed": ["retry"]},
     )
-    run(plan, world)
-    assert [asked.kind for asked in world.asked] == ["start", "yes", "failed", "yes"]
+    run(plan, agent)
+    assert [asked.kind for asked in agent.asked] == ["start", "yes", "failed", "yes"]
 
 
 def test_after_some_rows_are_done_changing_the_inputs_is_not_offered() -> None:
@@ -318,11 +332,11 @@ def test_after_some_rows_are_done_changing_the_inputs_is_not_offered() -> None:
             change,
         )
     )
-    world = World(
-        looks={"a/preview": [ReadResult(rows=({"id": 1}, {"id": 2}, {"id": 3}))]},
+    agent = ScriptedAgent(
+        results={"a/preview": [ReadResult(rows=({"id": 1}, {"id": 2}, {"id": 3}))]},
         outcomes={"a/change": [Outcome(state="ok", text="1 row"), Outcome(state="failed", text="locked")]},
         answers={"failed": ["abort"]},
     )
-    run(plan, world)
-    offered = next(asked.options for asked in world.asked if asked.kind == "failed")
+    run(plan, agent)
+    offered = next(asked.options for asked in agent.asked if asked.kind == "failed")
     assert "input" not in [option.key for option in offered]

@@ -16,10 +16,10 @@ from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.kinds import bind_inputs
 from dba_console.runbooks.requests import PauseRequest, ReadRequest, ReadResult, Reply, Request
 from dba_console.runbooks.values import typed, value_of
-from tests.unit.runbooks.scripted_walk import Killed, World, begin, drive, resume, run
+from tests.unit.runbooks.scripted_agent import AgentKilled, ScriptedAgent, begin, drive, resume, run
 
 DOCUMENTS = sorted((Path(__file__).parents[3] / "runbooks").glob("*.md"))
-SAMPLES = (
+SAMPLE_INPUTS = (
     "5",
     "10m",
     "1GB",
@@ -34,7 +34,7 @@ SAMPLES = (
 )
 """What is given for an input: the first that it takes. A document whose input takes none of them needs one more."""
 ROWS = ({"pid": 7, "backend_start": "2026-11-22T05:00:00Z"}, {"pid": 8, "backend_start": "2026-11-22T05:00:01Z"})
-SIGHT = {
+PREVIEW = {
     "text": "what is there",
     "exact": "what will be done",
     "count": 2,
@@ -44,27 +44,27 @@ SIGHT = {
 }
 
 
-LATE_S = 120
+EXTRA_PAUSE_S = 120
 """How much longer a pause takes than it was asked for: a wait of ten minutes needs five looks and not hundreds."""
 
 
-class Server(World):
-    """A world in which every preview has rows, every action something to do, and nothing is done already."""
+class ObligingAgent(ScriptedAgent):
+    """An agent whose previews all have rows, and whose actions all have something to change."""
 
     def reply(self, request: Request) -> Reply:
         if isinstance(request, PauseRequest):
-            self.wall_us += LATE_S * 1_000_000
+            self.wall_us += EXTRA_PAUSE_S * 1_000_000
         return super().reply(request)
 
-    def _seen(self, request: ReadRequest) -> ReadResult:
+    def _read_result(self, request: ReadRequest) -> ReadResult:
         if request.purpose == "preview":
-            values = {"action_preview": SIGHT} if request.block.kind == "action" else {}
+            values = {"action_preview": PREVIEW} if request.block.kind == "action" else {}
             column = request.block.settings.get("chosen")
             rows = tuple({**row, column: True} for row in ROWS) if column else ROWS
             return ReadResult(rows=rows, values=values, text="seen", machine_s=0.1)
         if request.purpose == "measure":
             return ReadResult(values={"cached_bytes": 1 << 30}, text="measured", machine_s=0.1)
-        return super()._seen(request)
+        return super()._read_result(request)
 
 
 def plan_from(path: Path) -> Plan:
@@ -73,31 +73,31 @@ def plan_from(path: Path) -> Plan:
     return bind_inputs(plan, typed(plan, given))
 
 
-def ways(plan: Plan) -> Iterator[dict[str, list[Any]]]:
+def answer_paths(plan: Plan) -> Iterator[dict[str, list[Any]]]:
     """The answers that lead to each decision, and from there along each of its options; the others take their first."""
     found: list[dict[str, list[Any]]] = [{}]
     met: set[str] = set()
     for answers in found:
         yield answers
-        for asked in run(plan, server(plan, answers))[2].asked:
+        for asked in run(plan, obliging_agent(plan, answers))[2].asked:
             if asked.kind != "choose" or asked.block in met:
                 continue
             step, block = plan.block(asked.block)
             for case in cases(step) if block.when is not None else [block]:
                 met.add(case.id)
-                said = [[option["key"]] * 9 for option in case.settings.get("options", ())] or [["again", "enough"]]
-                found += [{**answers, f"{case.id}:choose": one} for one in said]
+                message = [[option["key"]] * 9 for option in case.settings.get("options", ())] or [["again", "enough"]]
+                found += [{**answers, f"{case.id}:choose": one} for one in message]
 
 
-def server(plan: Plan, answers: dict[str, list[Any]]) -> Server:
-    given: dict[str, list[Any]] = {key: list(said) for key, said in answers.items()}
+def obliging_agent(plan: Plan, answers: dict[str, list[Any]]) -> ObligingAgent:
+    given: dict[str, list[Any]] = {key: list(message) for key, message in answers.items()}
     for _, block in plan.blocks():
         if block.kind == "input":
             given.setdefault(f"{block.id}:input", [sample(declared_input(block))] * 9)
         if block.kind == "repeat" and block.settings.get("ask"):
             given.setdefault(f"{block.id}:choose", ["enough"] * 9)
     looks = {f"{one}:when": [ReadResult(holds=False, text="another case")] for one in other_cases(plan, answers)}
-    return Server(answers=given, looks=looks)
+    return ObligingAgent(answers=given, results=looks)
 
 
 def cases(step: Step) -> list[Block]:
@@ -113,23 +113,23 @@ def other_cases(plan: Plan, answers: dict[str, list[Any]]) -> Iterator[str]:
 
 
 def sample(one: Input) -> str:
-    for text in (*one.choices, *SAMPLES):
+    for text in (*one.choices, *SAMPLE_INPUTS):
         try:
             value_of(one, text)
         except UsageError:
             continue
         return text
-    raise AssertionError(f"none of SAMPLES is {one.type} {one.pattern or ''} for input {one.name}")
+    raise AssertionError(f"none of SAMPLE_INPUTS is {one.type} {one.pattern or ''} for input {one.name}")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_every_path_through_a_shipped_runbook_ends(path: Path) -> None:
     plan = plan_from(path)
     walked: set[str] = set()
-    for answers in ways(plan):
-        ending, state, world = run(plan, server(plan, answers))
+    for answers in answer_paths(plan):
+        ending, state, agent = run(plan, obliging_agent(plan, answers))
         assert ending.state == "done", (answers, ending.text)
-        assert world.rejected == []
+        assert agent.rejected == []
         assert all(known.status in ("ok", "skipped") for known in state.steps.values())
         walked |= {step_id for step_id, known in state.steps.items() if known.round}
     assert walked == {step.id for step in plan.steps}, "a step no decision leads to"
@@ -138,19 +138,19 @@ def test_every_path_through_a_shipped_runbook_ends(path: Path) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_a_shipped_runbook_killed_after_any_record_comes_to_the_same_end(path: Path) -> None:
     plan = plan_from(path)
-    for answers in ways(plan):
-        _, whole, undisturbed = run(plan, server(plan, answers))
+    for answers in answer_paths(plan):
+        _, whole, undisturbed = run(plan, obliging_agent(plan, answers))
         for at in range(2, len(undisturbed.records)):
-            world = server(plan, answers)
-            world.kill_after = at
-            with pytest.raises(Killed):
-                drive(plan, begin(plan, world), world)
-            if world.records[-1].kind == "block.intent":
-                world.done.append((world.records[-1].block, world.records[-1].execution))
-            world.records = msgspec.json.decode(msgspec.json.encode(world.records), type=list[JournalRecord])
-            ending, state = resume(plan, world)
+            agent = obliging_agent(plan, answers)
+            agent.kill_after = at
+            with pytest.raises(AgentKilled):
+                drive(plan, begin(plan, agent), agent)
+            if agent.records[-1].kind == "block.intent":
+                agent.done.append((agent.records[-1].block, agent.records[-1].execution))
+            agent.records = msgspec.json.decode(msgspec.json.encode(agent.records), type=list[JournalRecord])
+            ending, state = resume(plan, agent)
             assert ending.state == "done"
-            assert len(world.done) == len(set(world.done))
+            assert len(agent.done) == len(set(agent.done))
             assert {one: known.status for one, known in state.blocks.items()} == {
                 one: known.status for one, known in whole.blocks.items()
             }
@@ -161,22 +161,22 @@ def test_each_check_of_a_shipped_runbook_can_stop_it(path: Path) -> None:
     plan = plan_from(path)
     for _, block in plan.blocks():
         if block.kind == "check":
-            assert any(stopped(plan, block.id, answers) for answers in ways(plan)), block.id
+            assert any(ends_at(plan, block.id, answers) for answers in answer_paths(plan)), block.id
 
 
-def stopped(plan: Plan, check: str, answers: dict[str, list[Any]]) -> bool:
+def ends_at(plan: Plan, check: str, answers: dict[str, list[Any]]) -> bool:
     """Whether the run ends at this check when it does not hold, on the way these answers lead."""
-    world = server(plan, {**answers, "failed": ["abort"], "undo": ["none"]})
-    world.looks[f"{check}:check"] = [ReadResult(holds=False, text="red")]
-    ending, state, _ = run(plan, world)
+    agent = obliging_agent(plan, {**answers, "failed": ["abort"], "undo": ["none"]})
+    agent.results[f"{check}:check"] = [ReadResult(holds=False, text="red")]
+    ending, state, _ = run(plan, agent)
     return (ending.state, state.blocks[check].status) == ("failed", "failed")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_a_shipped_runbook_can_be_rehearsed(path: Path) -> None:
     plan = plan_from(path)
-    ending, _, world = run(plan, server(plan, {}), mode="rehearse")
-    assert (ending.state, world.done, world.asked) == ("done", [], [])
+    ending, _, agent = run(plan, obliging_agent(plan, {}), mode="rehearse")
+    assert (ending.state, agent.done, agent.asked) == ("done", [], [])
 
 
 def test_the_document_list_is_not_empty() -> None:

@@ -17,7 +17,17 @@ from dba_console.recording.plan import BlockCondition as Condition
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import Outcome, ReadResult
 from dba_console.runbooks.run_state import RunState
-from tests.unit.runbooks.scripted_walk import Killed, World, begin, block, drive, plan_of, resume, run, step
+from tests.unit.runbooks.scripted_agent import (
+    AgentKilled,
+    ScriptedAgent,
+    begin,
+    block,
+    drive,
+    plan_of,
+    resume,
+    run,
+    step,
+)
 
 CONDITION = Condition(language="expr", text="x")
 CONFIRMATIONS = (None, Confirmation(level="ack"), Confirmation(level="yes"), Confirmation(level="type", text="target"))
@@ -69,8 +79,8 @@ def plans(draw: st.DrawFn) -> Plan:
     return plan_of(*steps)
 
 
-def world() -> World:
-    return World(looks={f"{s}/preview-{n}": [ReadResult(rows=ROWS)] for s in "abcd" for n in range(3)})
+def new_agent() -> ScriptedAgent:
+    return ScriptedAgent(results={f"{s}/preview-{n}": [ReadResult(rows=ROWS)] for s in "abcd" for n in range(3)})
 
 
 def journal(records: list[JournalRecord]) -> list[JournalRecord]:
@@ -78,7 +88,7 @@ def journal(records: list[JournalRecord]) -> list[JournalRecord]:
     return msgspec.json.decode(msgspec.json.encode(records), type=list[JournalRecord])
 
 
-def told(state: RunState) -> dict[str, Any]:
+def without_times(state: RunState) -> dict[str, Any]:
     """What a run came to, without its times and the words of its settlements."""
     return {
         "ended": state.ended,
@@ -90,41 +100,41 @@ def told(state: RunState) -> dict[str, Any]:
 
 @given(plan=plans(), in_act=st.booleans(), resumed=st.booleans())
 def test_killed_after_any_record_it_comes_to_the_same_end(plan: Plan, in_act: bool, resumed: bool) -> None:
-    _, whole, undisturbed = run(plan, world())
+    _, whole, undisturbed = run(plan, new_agent())
     for at in range(2, len(undisturbed.records)):
-        here = world()
-        here.kill_after = at
-        with pytest.raises(Killed):
-            drive(plan, begin(plan, here), here)
-        if in_act and here.records[-1].kind == "block.intent":
+        agent = new_agent()
+        agent.kill_after = at
+        with pytest.raises(AgentKilled):
+            drive(plan, begin(plan, agent), agent)
+        if in_act and agent.records[-1].kind == "block.intent":
             # Not dead after the intent was written, but after the act and before its result.
-            here.done.append((here.records[-1].block, here.records[-1].execution))
-        here.records = journal(here.records)
-        _, state = resume(plan, here, told=resumed)
-        assert len(here.done) == len(set(here.done))
-        expected = told(whole)
-        if here.records[at - 1].kind == "block.intent" and not in_act:
+            agent.done.append((agent.records[-1].block, agent.records[-1].execution))
+        agent.records = journal(agent.records)
+        _, state = resume(plan, agent, record_interruption=resumed)
+        assert len(agent.done) == len(set(agent.done))
+        expected = without_times(whole)
+        if agent.records[at - 1].kind == "block.intent" and not in_act:
             # It was settled as not begun, and tried again: one execution more, and only one that did something.
-            assert here.settled != []
-        assert told(state) == expected
-        assert [one[0] for one in here.done] == [one[0] for one in undisturbed.done]
+            assert agent.resolved != []
+        assert without_times(state) == expected
+        assert [one[0] for one in agent.done] == [one[0] for one in undisturbed.done]
 
 
 @given(plan=plans())
 def test_a_state_is_the_replay_of_its_records(plan: Plan) -> None:
-    _, state, here = run(plan, world())
-    folded = replay_records(plan, journal(here.records))
+    _, state, agent = run(plan, new_agent())
+    folded = replay_records(plan, journal(agent.records))
     state.current = ""
     assert msgspec.json.encode(state) == msgspec.json.encode(folded)
 
 
 @given(plan=plans())
 def test_nothing_is_skipped_silently(plan: Plan) -> None:
-    ending, state, here = run(plan, world())
+    ending, state, agent = run(plan, new_agent())
     assert ending.state == "done"
     assert all(known.status in ("ok", "skipped") for known in state.steps.values())
     for step_id, known in state.steps.items():
-        ends = [one for one in here.records if one.kind == "step.ended" and one.step == step_id]
+        ends = [one for one in agent.records if one.kind == "step.ended" and one.step == step_id]
         assert ends and (known.status != "skipped" or ends[-1].fields["reason"])
         blocks_of = plan.step(step_id).blocks
         if known.status == "ok":
@@ -136,36 +146,36 @@ def test_killed_while_reverting_it_is_reverted_once(plan: Plan, in_act: bool) ->
     last = block("z/check", "check")
     plan = msgspec.structs.replace(plan, steps=(*plan.steps, step("z", last)))
 
-    def giving_up() -> World:
-        here = world()
-        here.looks["z/check"] = [ReadResult(holds=False)]
-        here.answers = {"z/check:failed": ["abort"] * 3, "undo": ["all"] * 3}
-        return here
+    def aborting_agent() -> ScriptedAgent:
+        agent = new_agent()
+        agent.results["z/check"] = [ReadResult(holds=False)]
+        agent.answers = {"z/check:failed": ["abort"] * 3, "undo": ["all"] * 3}
+        return agent
 
-    _, whole, undisturbed = run(plan, giving_up())
+    _, whole, undisturbed = run(plan, aborting_agent())
     first = next((at for at, one in enumerate(undisturbed.records) if one.kind == "undo.offered"), None)
     for at in range(first + 1, len(undisturbed.records)) if first is not None else ():
-        here = giving_up()
-        here.kill_after = at
-        with pytest.raises(Killed):
-            drive(plan, begin(plan, here), here)
-        if in_act and here.records[-1].kind == "block.intent":
-            here.done.append((here.records[-1].block, here.records[-1].execution))
-        here.records = journal(here.records)
-        _, state = resume(plan, here)
-        assert len(here.done) == len(set(here.done))
-        assert told(state) == told(whole)
+        agent = aborting_agent()
+        agent.kill_after = at
+        with pytest.raises(AgentKilled):
+            drive(plan, begin(plan, agent), agent)
+        if in_act and agent.records[-1].kind == "block.intent":
+            agent.done.append((agent.records[-1].block, agent.records[-1].execution))
+        agent.records = journal(agent.records)
+        _, state = resume(plan, agent)
+        assert len(agent.done) == len(set(agent.done))
+        assert without_times(state) == without_times(whole)
 
 
 def test_an_intent_without_a_result_is_resolved_before_anything_else() -> None:
     plan = plan_of(step("a", block("a/change", "change")), step("b", block("b/change", "change")))
-    here = World(kill_in_do=True)
-    with pytest.raises(Killed):
-        drive(plan, begin(plan, here), here)
-    ending, state = resume(plan, here)
+    agent = ScriptedAgent(kill_in_do=True)
+    with pytest.raises(AgentKilled):
+        drive(plan, begin(plan, agent), agent)
+    ending, state = resume(plan, agent)
     assert ending.state == "done"
-    assert here.settled == [("a/change", 1)]
-    assert here.done == [("a/change", 1), ("b/change", 1)]
+    assert agent.resolved == [("a/change", 1)]
+    assert agent.done == [("a/change", 1), ("b/change", 1)]
     assert state.executions[0].state == "ok"
 
 
@@ -174,13 +184,13 @@ UNKNOWN = Outcome(state="unknown", text="the connection broke")
 
 def test_an_unknown_outcome_is_resolved_by_the_effect_of_the_block() -> None:
     plan = plan_of(step("a", block("a/run", "run", done=CONDITION)))
-    here = World(
+    agent = ScriptedAgent(
         outcomes={"a/run": [UNKNOWN]},
-        settles={"a/run": [UNKNOWN]},
-        looks={"a/run:done": [ReadResult(holds=False), ReadResult(holds=True, text="slot is gone")]},
+        resolutions={"a/run": [UNKNOWN]},
+        results={"a/run:done": [ReadResult(holds=False), ReadResult(holds=True, text="slot is gone")]},
     )
-    ending, state, here = run(plan, here)
-    assert (ending.state, here.done, [asked.kind for asked in here.asked]) == ("done", [("a/run", 1)], ["start"])
+    ending, state, agent = run(plan, agent)
+    assert (ending.state, agent.done, [asked.kind for asked in agent.asked]) == ("done", [("a/run", 1)], ["start"])
     assert state.executions[0].state == "ok"
 
 
@@ -195,74 +205,78 @@ def test_an_unknown_outcome_is_resolved_by_the_effect_of_the_block() -> None:
 )
 def test_an_unknown_outcome_is_resolved_by_the_operator_with_a_reason(answers: list[Any], end: str, done: int) -> None:
     plan = plan_of(step("a", block("a/run", "run")))
-    here = World(outcomes={"a/run": [UNKNOWN]}, settles={"a/run": [UNKNOWN] * 3}, answers={"settle": answers})
-    ending, state, here = run(plan, here)
-    assert (ending.state, len(here.done)) == (end, done)
+    agent = ScriptedAgent(
+        outcomes={"a/run": [UNKNOWN]}, resolutions={"a/run": [UNKNOWN] * 3}, answers={"settle": answers}
+    )
+    ending, state, agent = run(plan, agent)
+    assert (ending.state, len(agent.done)) == (end, done)
     if end == "failed":
         assert state.steps["a"].status == "unknown"
-    assert copy.copy(here.rejected) in ([], ["ok needs a reason: ok REASON"])
+    assert copy.copy(agent.rejected) in ([], ["ok needs a reason: ok REASON"])
 
 
 def test_a_change_confirmed_before_the_kill_is_confirmed_again() -> None:
     typed = Confirmation(level="type", text="count")
     plan = plan_of(step("a", block("a/preview", "preview"), block("a/change", "change", confirm=typed)))
-    here = World(looks={"a/preview": [ReadResult(rows=ROWS), ReadResult(rows=ROWS[:1])]})
-    here.kill_after = 7
-    with pytest.raises(Killed):
-        drive(plan, begin(plan, here), here)
-    assert here.records[-1].kind == "block.answered"
-    resume(plan, here)
-    assert [asked.expects for asked in here.asked if asked.kind == "type"] == ["2", "1"]
+    agent = ScriptedAgent(results={"a/preview": [ReadResult(rows=ROWS), ReadResult(rows=ROWS[:1])]})
+    agent.kill_after = 7
+    with pytest.raises(AgentKilled):
+        drive(plan, begin(plan, agent), agent)
+    assert agent.records[-1].kind == "block.answered"
+    resume(plan, agent)
+    assert [asked.expects for asked in agent.asked if asked.kind == "type"] == ["2", "1"]
 
 
 def test_a_secret_entered_during_the_run_is_asked_for_again() -> None:
     secret = block("a/input", "input", name="key", settings={"name": "key", "type": "secret", "secret": True})
     plan = plan_of(step("a", secret, block("a/change", "change", uses=("key",)), block("a/manual", "manual")))
-    here = World(answers={"input": ["hush", "hush"]})
-    here.kill_after = 8
-    with pytest.raises(Killed):
-        drive(plan, begin(plan, here), here)
+    agent = ScriptedAgent(answers={"input": ["hush", "hush"]})
+    agent.kill_after = 8
+    with pytest.raises(AgentKilled):
+        drive(plan, begin(plan, agent), agent)
     inputs: dict[str, Any] = {}
-    state = replay_records(plan, here.records)
-    here.kill_after = None
-    drive(plan, state, here, inputs=inputs)
-    assert [asked.secret for asked in here.asked if asked.kind == "input"] == [True, True]
+    state = replay_records(plan, agent.records)
+    agent.kill_after = None
+    drive(plan, state, agent, inputs=inputs)
+    assert [asked.secret for asked in agent.asked if asked.kind == "input"] == [True, True]
     assert inputs == {"key": "hush"}
-    assert "hush" not in repr(here.records)
+    assert "hush" not in repr(agent.records)
 
 
 def test_a_confirmation_that_covers_a_change_is_asked_for_again() -> None:
     covered = (block("a/confirm", "confirm", confirm=Confirmation(level="yes")), block("a/change", "change"))
     plan = plan_of(step("a", block("a/check", "check"), *covered))
-    here = World(kill_after=7)
-    with pytest.raises(Killed):
-        drive(plan, begin(plan, here), here)
-    assert here.records[-1].kind == "block.answered"
-    ending, _ = resume(plan, here)
+    agent = ScriptedAgent(kill_after=7)
+    with pytest.raises(AgentKilled):
+        drive(plan, begin(plan, agent), agent)
+    assert agent.records[-1].kind == "block.answered"
+    ending, _ = resume(plan, agent)
     assert ending.state == "done"
-    assert [asked.kind for asked in here.asked] == ["start", "yes", "yes"]
-    assert here.looked == [("a/check", "check")] * 2
+    assert [asked.kind for asked in agent.asked] == ["start", "yes", "yes"]
+    assert agent.reads == [("a/check", "check")] * 2
 
 
 def test_an_unfinished_change_is_confirmed_and_repeated_without_a_decision() -> None:
     blocks = (block("a/check", "check"), block("a/preview", "preview"), block("a/change", "change", confirm=CONFIRMED))
     plan = plan_of(step("a", *blocks))
     rows = {"a/preview": [ReadResult(holds=True, text="", rows=ROWS)]}
-    _, _, whole = run(plan, World(looks={**rows}))
+    _, _, whole = run(plan, ScriptedAgent(results={**rows}))
     intent = next(place for place, one in enumerate(whole.records) if one.kind == "block.intent")
     half = Outcome(state="stopped", text="half of it is left", again=True)
-    world = World(settles={"a/change": [half]}, looks={**rows})
-    world.kill_after = intent + 1
-    with pytest.raises(Killed):
-        drive(plan, begin(plan, world), world)
-    ending, state = resume(plan, world)
-    assert ending.state == "done" and world.done == [("a/change", 2)]
-    assert [place for place, _ in world.looked if place != "a/change"] == ["a/check", "a/preview"] * 2, (
+    new_agent = ScriptedAgent(resolutions={"a/change": [half]}, results={**rows})
+    new_agent.kill_after = intent + 1
+    with pytest.raises(AgentKilled):
+        drive(plan, begin(plan, new_agent), new_agent)
+    ending, state = resume(plan, new_agent)
+    assert ending.state == "done" and new_agent.done == [("a/change", 2)]
+    assert [place for place, _ in new_agent.reads if place != "a/change"] == ["a/check", "a/preview"] * 2, (
         "it may be hours"
     )
-    assert [one.kind for one in world.asked] == ["start", "yes", "yes"] and state.deviations == []
+    assert [one.kind for one in new_agent.asked] == ["start", "yes", "yes"] and state.deviations == []
     lost = [Outcome(state="unknown", text="the connection broke")]
     again = Outcome(state="failed", text="", again=True)
-    world = World(outcomes={"a/change": lost}, settles={"a/change": [again]}, looks={**rows})
-    _, state, world = run(plan, world)
-    assert "failed" in [one.kind for one in world.asked], "with the agent alive a person decides, else it never ends"
+    new_agent = ScriptedAgent(outcomes={"a/change": lost}, resolutions={"a/change": [again]}, results={**rows})
+    _, state, new_agent = run(plan, new_agent)
+    assert "failed" in [one.kind for one in new_agent.asked], (
+        "with the agent alive a person decides, else it never ends"
+    )

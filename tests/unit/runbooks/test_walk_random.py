@@ -1,5 +1,5 @@
-"""Whatever the world and the people say, at any moment: an act has its intent, its confirmation and its one execution,
-and the journal tells what happened.
+"""Random replies and interrupts at any moment: each change has its intent, its confirmation and one execution, and the
+journal records what happened.
 """
 
 from __future__ import annotations
@@ -32,17 +32,33 @@ from dba_console.runbooks.row_choice import acts_on_preview
 from dba_console.runbooks.run_state import RunState
 from dba_console.runbooks.view_builder import LiveStatus, run_view
 from dba_console.runbooks.walk import walk
-from tests.unit.runbooks.scripted_walk import World, begin
+from tests.unit.runbooks.scripted_agent import ScriptedAgent, begin
 from tests.unit.runbooks.test_walk_killed import ROWS, journal, plans
 
-PATIENCE = 400
+MAX_REQUESTS = 400
 """Requests after which the operator has had enough and."""
 STATES = ("ok", "ok", "ok", "failed", "unknown", "stopped", "refused")
-WORDS = ("", "y", "yes", "no", "db2", "2", "enough", "on", "far", "retry", "wait", "skip late", "skip", "all", "none")
+ANSWER_TEXTS = (
+    "",
+    "y",
+    "yes",
+    "no",
+    "db2",
+    "2",
+    "enough",
+    "on",
+    "far",
+    "retry",
+    "wait",
+    "skip late",
+    "skip",
+    "all",
+    "none",
+)
 
 
-class Astray:
-    """A world and people that do as they please. The same seed does the same."""
+class RandomAgent:
+    """Replies at random; the same seed gives the same replies."""
 
     def __init__(self, plan: Plan, seed: int) -> None:
         self.plan, self.any = plan, random.Random(seed)
@@ -55,7 +71,7 @@ class Astray:
         self.done: set[tuple[str, int]] = set()
         self.answered: dict[str, JournalRecord] = {}
         self.rows: dict[str, list[dict[str, Any]]] = {}
-        self.looks: dict[str, int] = {}
+        self.preview_reads: dict[str, int] = {}
         self.left_out: dict[str, list[int]] = {}
         """Of each preview: its rows, how often it gave some, and which of them are not to be acted on."""
 
@@ -63,30 +79,30 @@ class Astray:
         self.served += 1
         match request:
             case WriteRequest(record):
-                self._written(record)
+                self._record(record)
                 return None
             case ExecuteRequest():
-                return self._do(request)
+                return self._execute(request)
             case SettleRequest():
                 assert self.open == (request.block.id, request.execution)
                 return self._outcome()
             case ReadRequest():
-                return self._wish() or self._seen(request)
+                return self._interrupt() or self._read_result(request)
             case AskRequest():
-                return self._wish() or self._answer(request)
+                return self._interrupt() or self._answer(request)
             case PauseRequest():
                 self.wall_us += int(request.seconds * 1e6)
-                return self._wish() or TimePassed(seconds=request.seconds, wall_us=self.wall_us)
+                return self._interrupt() or TimePassed(seconds=request.seconds, wall_us=self.wall_us)
         return None
 
-    def _written(self, record: JournalRecord) -> None:
+    def _record(self, record: JournalRecord) -> None:
         self.records.append(record)
         # What to do about a row that failed is asked too; the rows after it are confirmed as they were before.
         if record.kind == "block.answered" and record.fields["question"] not in ("failed", "settle"):
             self.answered[record.block] = record
         if "rows" in record.fields and record.kind == "block.seen":
             self.rows[record.block] = record.fields["rows"]
-            self.looks[record.block] = self.looks.get(record.block, 0) + 1
+            self.preview_reads[record.block] = self.preview_reads.get(record.block, 0) + 1
             self.left_out[record.block] = record.fields.get("left_out", [])
         if record.kind == "rows.chosen":
             self.left_out[record.block] = record.fields["left_out"]
@@ -99,7 +115,7 @@ class Astray:
         if record.kind == "deviation" or record.state == "skipped":
             assert record.fields.get("reason"), record
 
-    def _do(self, request: ExecuteRequest) -> Outcome:
+    def _execute(self, request: ExecuteRequest) -> Outcome:
         last = self.records[-1]
         assert (last.kind, last.block, last.execution) == ("block.intent", request.block.id, request.execution)
         assert self.open == (request.block.id, request.execution)
@@ -117,51 +133,51 @@ class Astray:
         undo = {"was": 1} if self.any.random() < 0.5 else None
         return Outcome(state=self.any.choice(STATES), text="so it is", undo=undo, machine_s=1.0)  # type: ignore[arg-type]
 
-    def _seen(self, request: ReadRequest) -> ReadResult:
+    def _read_result(self, request: ReadRequest) -> ReadResult:
         holds = self.any.choice((True, True, True, False, None))
         rows = ROWS[: self.any.randint(0, 2)] if request.purpose == "preview" else ()
         return ReadResult(holds=holds, text="seen", rows=rows, error="broken" if self.any.random() < 0.1 else None)
 
-    def _wish(self) -> OperatorInterrupt | None:
-        if self.served > PATIENCE:
+    def _interrupt(self) -> OperatorInterrupt | None:
+        if self.served > MAX_REQUESTS:
             return OperatorInterrupt(verb="abort", who="ann", reason="enough")
         if self.any.random() > 0.08:
             return None
         if self.any.random() < 0.5 and self.rows:
             place = self.any.choice(list(self.rows))
             rows = tuple(at for at in range(2) if self.any.random() < 0.5)
-            return OperatorInterrupt(verb="choose", who="ben", block=place, look=self.looks[place], rows=rows)
+            return OperatorInterrupt(verb="choose", who="ben", block=place, look=self.preview_reads[place], rows=rows)
         verb: Any = self.any.choice(("pause", "skip", "abort", "jump", "undo"))
         where = self.any.choice([*(step.id for step in self.plan.steps), "end", "nowhere"])
         return OperatorInterrupt(verb=verb, who="ben", reason=self.any.choice(("", "because")), step=where)
 
     def _answer(self, request: AskRequest) -> Answer:
         likely = [request.expects, *(option.key for option in request.options)]
-        text = self.any.choice([*likely, *likely, *(f"{one} reason" for one in likely), *WORDS])
+        text = self.any.choice([*likely, *likely, *(f"{one} reason" for one in likely), *ANSWER_TEXTS])
         return Answer(text=text, who="ann", human_s=1.0)
 
 
 @given(plan=plans(), seed=st.integers(0, 1 << 30), mode=st.sampled_from(["run", "run", "run", "rehearse"]))
 def test_whatever_is_answered_the_rules_are_kept(plan: Plan, seed: int, mode: Any) -> None:
-    world = Astray(plan, seed)
-    first = World()
+    agent = RandomAgent(plan, seed)
+    first = ScriptedAgent()
     state = begin(plan, first, mode=mode)
-    world.records = first.records
-    course = walk(plan, state, now=lambda: world.wall_us)
-    request = next(course)
-    while world.served < PATIENCE * 3:
+    agent.records = first.records
+    requests = walk(plan, state, now=lambda: agent.wall_us)
+    request = next(requests)
+    while agent.served < MAX_REQUESTS * 3:
         try:
-            request = course.send(world.reply(request))
+            request = requests.send(agent.reply(request))
         except StopIteration as stop:
             ending = stop.value
             break
     else:
         raise AssertionError(f"the walk does not end: {request}")
     assert ending.state == state.ended
-    assert mode == "run" or not world.done
+    assert mode == "run" or not agent.done
     state.current = ""
-    told = replay_records(plan, journal(world.records))
-    assert msgspec.json.encode(told) == msgspec.json.encode(state)
-    assert run_view(plan, told, LiveStatus(now_us=world.wall_us)).state == ending.state
-    if world.open is not None:
-        assert told.open_execution is not None, "an act of unknown end is not told as one"
+    reported = replay_records(plan, journal(agent.records))
+    assert msgspec.json.encode(reported) == msgspec.json.encode(state)
+    assert run_view(plan, reported, LiveStatus(now_us=agent.wall_us)).state == ending.state
+    if agent.open is not None:
+        assert reported.open_execution is not None, "an act of unknown end is not told as one"

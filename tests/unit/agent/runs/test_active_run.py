@@ -24,8 +24,8 @@ from dba_console.recording.run_reader import read_run
 from dba_console.runbooks.run_view import OutputLine
 from dba_console.watch.samples.event import Event
 
-PATIENCE_S = 120.0
-BOOK = """# Touch
+LIMIT_S = 120.0
+RUNBOOK = """# Touch
 
 ```toml {runbook}
 id = "touch"
@@ -41,38 +41,38 @@ true
 """
 
 
-class Room:
-    """The agent around a run, as far as it is told of it."""
+class RunCallbacks:
+    """The run service, as far as an active run calls it."""
 
     def __init__(self, session: Path) -> None:
-        self.over = threading.Event()
+        self.ended = threading.Event()
         self.events: list[Event] = []
         self.refused: list[RunRefused] = []
-        around = RunContext(
+        context = RunContext(
             target=Target("db2", "key1", "host=db2"), config=Config(), clock=SYSTEM, session=lambda: session,
             frame=lambda since: None, is_server_here=lambda: True, emit=self.events.append,
             put_lines=lambda lines: None,
         )  # fmt: skip
         anna = ConsoleOperator("anna", 1)
-        asked = RunBegin(text=BOOK, source="touch.md")
-        side = cast("RunService", self)
+        asked = RunBegin(text=RUNBOOK, source="touch.md")
+        service = cast("RunService", self)
         self.run = ActiveRun(
-            lambda one: start_run(one, asked, anna.name, ""), _nobody(), anna, around, side, session.parent, ""
+            lambda one: start_run(one, asked, anna.name, ""), _no_console(), anna, context, service, session.parent, ""
         )
 
-    def view(self, under_way: ActiveRun) -> None: ...
+    def view(self, active_run: ActiveRun) -> None: ...
 
     def lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None: ...
 
     def refuse(self, peer: ConsoleConnection | None, refused: RunRefused) -> None:
         self.refused.append(refused)
 
-    def run_ended(self, under_way: ActiveRun) -> None:
-        self.over.set()
+    def run_ended(self, active_run: ActiveRun) -> None:
+        self.ended.set()
 
 
-def _nobody() -> Any:
-    """Who drives is only compared here."""
+def _no_console() -> Any:
+    """The console that drives is only compared here."""
     return object()
 
 
@@ -85,15 +85,15 @@ def test_a_run_that_cannot_be_shown_is_unchanged_and_its_lock_is_released(
     monkeypatch.setattr(active_run, "run_view", broken)
     session = tmp_path / "20260101T000000Z-db2-1a2b3c4d"
     session.mkdir()
-    room = Room(session)
-    room.run.start()
-    assert room.over.wait(PATIENCE_S)
-    assert not room.refused
+    callbacks = RunCallbacks(session)
+    callbacks.run.start()
+    assert callbacks.ended.wait(LIMIT_S)
+    assert not callbacks.refused
     [directory] = run_directories(session)
     assert not is_open(directory)
-    papers = read_run(directory)
-    assert papers.ended is None and papers.records[-1].kind == "run.interrupted"
-    assert any("interrupted by an internal error: ZeroDivisionError" in event.text for event in room.events)
+    stored = read_run(directory)
+    assert stored.ended is None and stored.records[-1].kind == "run.interrupted"
+    assert any("interrupted by an internal error: ZeroDivisionError" in event.text for event in callbacks.events)
 
 
 def test_a_run_that_failed_to_start_releases_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ def test_a_run_that_failed_to_start_releases_its_lock(tmp_path: Path, monkeypatc
     monkeypatch.setattr("dba_console.agent.runs.start_run.planned", broken)
     session = tmp_path / "20260101T000000Z-db2-1a2b3c4d"
     session.mkdir()
-    room = Room(session)
-    room.run.start()
-    assert room.over.wait(PATIENCE_S)
-    assert "ZeroDivisionError" in room.refused[0].text
+    callbacks = RunCallbacks(session)
+    callbacks.run.start()
+    assert callbacks.ended.wait(LIMIT_S)
+    assert "ZeroDivisionError" in callbacks.refused[0].text
     assert [is_open(directory) for directory in run_directories(session)] == [False]

@@ -24,7 +24,7 @@ def arrived(count: int, first: int = 0) -> list[StampedLine]:
     return [StampedLine(NOW_US + n, "o", f"line {n}") for n in range(first, first + count)]
 
 
-class Kept:
+class KeptLines:
     def __init__(self) -> None:
         self.lines: list[LogLine] = []
 
@@ -59,7 +59,7 @@ def test_lines_are_in_log_and_view_between_the_events_of_their_time(tmp_path: Pa
 
 @pytest.mark.parametrize("at_once", [1, 3, 7, 100])
 def test_of_a_flood_of_output_the_session_keeps_start_count_and_end(at_once: int) -> None:
-    kept = Kept()
+    kept = KeptLines()
     append = Appender(kept.put, "T", where="out.log", head=5, tail=3)
     for first in range(0, 100, at_once):
         append.feed(arrived(min(at_once, 100 - first), first))
@@ -75,7 +75,7 @@ def test_of_a_flood_of_output_the_session_keeps_start_count_and_end(at_once: int
 
 @pytest.mark.parametrize("count", range(9))
 def test_output_below_the_flood_limit_is_kept_whole(count: int) -> None:
-    kept = Kept()
+    kept = KeptLines()
     append = Appender(kept.put, "T", head=5, tail=3)
     append.feed(arrived(count))
     append.close()
@@ -83,7 +83,7 @@ def test_output_below_the_flood_limit_is_kept_whole(count: int) -> None:
 
 
 def test_a_secret_is_masked_before_it_is_stored() -> None:
-    kept = Kept()
+    kept = KeptLines()
     append = Appender(kept.put, "T", mask=TextMask(("s3cr3t",)))
     append.feed([StampedLine(1, "o", "it is s3cr3t")])
     assert kept.texts == ["it is ********"]

@@ -11,7 +11,7 @@ from dba_console.core.errors import Refused
 from dba_console.recording.plan import Input, JournalRecord
 from dba_console.runbooks.preview_rows import statement_shown
 from dba_console.runbooks.run_state import RunState
-from tests.unit.runbooks.scripted_walk import block, plan_of, step
+from tests.unit.runbooks.scripted_agent import block, plan_of, step
 
 CHANGE = block(
     "a/change", "change", body="alter role %(role)I connection limit %(limit)L password %(word)L",

@@ -1,4 +1,4 @@
-"""Commands of a run: short ones within their time, long ones by what their keeper left, and what they are told."""
+"""Commands of a run: short ones within their timeout, long ones by their keeper's records, and their environment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_flood_of_output_is_read_and_not_stored() -> None:
     assert code == 0 and len(output) == OUTPUT_LIMIT
 
 
-OWN_NAMES = "-c search_path=pg_catalog,pg_temp"
+OWN_VARIABLES = "-c search_path=pg_catalog,pg_temp"
 
 
 def test_a_script_finds_this_program_by_name_and_its_messages_are_english() -> None:
@@ -57,7 +57,7 @@ def test_a_command_finds_the_server_of_its_run() -> None:
     )
     assert found == {
         "PGAPPNAME": "x", "PGHOST": "db1", "PGPORT": "5433", "PGDATABASE": "app", "PGUSER": "anna",
-        "PGPASSWORD": "s3cret", "PGSSLMODE": "require", "PGOPTIONS": OWN_NAMES,
+        "PGPASSWORD": "s3cret", "PGSSLMODE": "require", "PGOPTIONS": OWN_VARIABLES,
     }  # fmt: skip
     assert find_secrets("password=s3cret", Config(), {"key": "k3y", "plain": "x"}, frozenset({"key"}))[0] == "s3cret"
 
@@ -93,7 +93,7 @@ def test_libpq_settings_without_a_variable_and_console_settings_reach_no_command
 def test_settings_of_the_caller_override_neither_search_path_nor_read_only_checks() -> None:
     found = server_environment("options='-c search_path=evil -c work_mem=1MB'", {}, read_only=True)
     assert found == {
-        "PGOPTIONS": f"-c search_path=evil -c work_mem=1MB {OWN_NAMES} -c default_transaction_read_only=on"
+        "PGOPTIONS": f"-c search_path=evil -c work_mem=1MB {OWN_VARIABLES} -c default_transaction_read_only=on"
     }
 
 
@@ -113,7 +113,7 @@ def test_the_outcome_of_a_command_is_known_from_its_exit_record() -> None:
     assert outcome_of(ExitRecord(error="no such file"), (0,)).text == "it was not started: no such file"
 
 
-def attendance(directory: Path) -> AttachedCommand:
+def followed_command(directory: Path) -> AttachedCommand:
     def feed(lines: list[StampedLine]) -> None:
         raise AssertionError(lines)
 
@@ -121,12 +121,12 @@ def attendance(directory: Path) -> AttachedCommand:
 
 
 def test_a_command_no_keeper_started_is_known_as_such_and_can_no_longer_start(tmp_path: Path) -> None:
-    place = tmp_path / "step.run.1"
-    found = attendance(place)
+    directory = tmp_path / "step.run.1"
+    found = followed_command(directory)
     assert found.settle().text == "it was never started"
-    place.mkdir(mode=0o700)
+    directory.mkdir(mode=0o700)
     assert found.settle().state == "failed"
-    assert not place.exists(), "a keeper that comes too late would find its place"
+    assert not directory.exists(), "a keeper that comes too late would find its place"
     found.close()
 
 
@@ -144,9 +144,9 @@ def test_a_change_is_stopped_and_paused_only_while_it_is_active() -> None:
 
 def test_a_failed_command_names_the_processes_that_outlive_it() -> None:
     left = ExitRecord(code=137, left=[[4711, "pg_restore"], [4712, "odd\nname"]])
-    told = outcome_of(left, (0,), last="creating INDEX x").text
-    assert told.startswith(
+    reported = outcome_of(left, (0,), last="creating INDEX x").text
+    assert reported.startswith(
         "exit 137: creating INDEX x; processes it started are still running: 4711 (pg_restore), 4712"
     )
-    assert "\n" not in told
+    assert "\n" not in reported
     assert outcome_of(ExitRecord(code=0, left=[[4711, "sleep"]]), (0,)).text == "exit 0"

@@ -104,8 +104,8 @@ def test_an_exit_code_of_one_without_that_summary_is_a_failure(tmp_path: Path) -
 
 
 def test_a_failed_dump_is_reported_with_its_error_and_not_with_its_last_line(tmp_path: Path) -> None:
-    said = 'pg_dump: error: query failed: ERROR:  canceling statement\npg_dump: detail: Query was: LOCK TABLE "x"'
-    outcome = read(tmp_path, said, ExitRecord(code=2), "pg_dump")
+    message = 'pg_dump: error: query failed: ERROR:  canceling statement\npg_dump: detail: Query was: LOCK TABLE "x"'
+    outcome = read(tmp_path, message, ExitRecord(code=2), "pg_dump")
     assert outcome.state == "failed"
     assert outcome.text == "exit 2: 1 error: query failed: ERROR:  canceling statement"
 
@@ -147,10 +147,10 @@ def followed(
     directory: Path, text: str, code: int, messages: DumpMessages | None = None
 ) -> tuple[Outcome, list[StampedLine], ActionControl]:
     """The end of a command that prints a text, and what was passed on of it."""
-    said, fed, controls = directory.with_name("said"), list[StampedLine](), ActionControl(SYSTEM, lambda: None)
-    said.write_text(text)
+    message, fed, controls = directory.with_name("said"), list[StampedLine](), ActionControl(SYSTEM, lambda: None)
+    message.write_text(text)
     command = AttachedCommand(directory, SYSTEM, controls, fed.extend, (0, 1), messages)
-    argv = ("/bin/sh", "-c", f'cat "$1" >&2; exit {code}', "sh", str(said))
+    argv = ("/bin/sh", "-c", f'cat "$1" >&2; exit {code}', "sh", str(message))
     try:
         assert command.start(CommandSpec(argv=argv, directory=str(directory), tag="T", host="h")) is None
         return command.follow(), fed, controls
@@ -159,10 +159,10 @@ def followed(
 
 
 def test_a_resumed_command_is_read_including_its_earlier_output(tmp_path: Path) -> None:
-    place = tmp_path / "step.run.1"
-    outcome, fed, controls = followed(place, RESTORED + IGNORED + "\n", 1)
+    directory = tmp_path / "step.run.1"
+    outcome, fed, controls = followed(directory, RESTORED + IGNORED + "\n", 1)
     assert outcome.state == "ok" and len(fed) >= len(RESTORED.splitlines())
-    again = AttachedCommand(place, SYSTEM, controls, fed.extend, (0, 1), made(place))
+    again = AttachedCommand(directory, SYSTEM, controls, fed.extend, (0, 1), made(directory))
     before = len(fed)
     outcome = again.settle()
     again.close()
@@ -195,15 +195,15 @@ class Failing(DumpMessages):
 
 
 def test_an_unknown_progress_affects_nothing_else(tmp_path: Path) -> None:
-    place = tmp_path / "step.run.1"
-    outcome, _, controls = followed(place, SAID, 0, DumpMessages(place, "pg_restore", None, 2, SYSTEM, failing))
+    directory = tmp_path / "step.run.1"
+    outcome, _, controls = followed(directory, SAID, 0, DumpMessages(directory, "pg_restore", None, 2, SYSTEM, failing))
     assert outcome.state == "ok" and outcome.values["objects"] == 1 and outcome.text == "exit 0"
     assert "unknown: internal error" in controls.progress and "\x1b" not in controls.progress
 
 
 def test_the_command_continues_to_its_end_and_its_output_is_passed_on(tmp_path: Path) -> None:
-    place = tmp_path / "step.run.1"
-    outcome, fed, _ = followed(place, SAID, 0, Failing(place, "pg_restore", None, 2, SYSTEM))
+    directory = tmp_path / "step.run.1"
+    outcome, fed, _ = followed(directory, SAID, 0, Failing(directory, "pg_restore", None, 2, SYSTEM))
     assert outcome.state == "ok" and outcome.values["exit"] == 0
     assert [line.text for line in fed if line.stream == "e"] == SAID.splitlines()
     assert outcome.text.startswith("exit 0; its messages were not read to the end: internal error")

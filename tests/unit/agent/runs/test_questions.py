@@ -14,109 +14,113 @@ from dba_console.runbooks.requests import Answer, AskRequest, OperatorInterrupt,
 from dba_console.runbooks.view_builder import question_view
 
 ANNA, BERTHA = ConsoleOperator("anna", 1), ConsoleOperator("bertha", 2)
-PATIENCE_S = 60.0
+LIMIT_S = 60.0
 
 
-class Room:
-    """A desk with a run's thread that asks one thing."""
+class AskingRun:
+    """A run thread that asks one question."""
 
     def __init__(self, wanted: Callable[[OperatorQuestions], object]) -> None:
         self._asked = threading.Semaphore(0)
-        self.desk = OperatorQuestions(SYSTEM, self._changed)
-        self.got: object = None
+        self.questions = OperatorQuestions(SYSTEM, self._changed)
+        self.result: object = None
         self._thread = threading.Thread(target=self._run, args=(wanted,), daemon=True)
         self._thread.start()
 
     def _changed(self) -> None:
-        if self.desk.question is not None:
+        if self.questions.question is not None:
             self._asked.release()
 
     def _run(self, wanted: Callable[[OperatorQuestions], object]) -> None:
         try:
-            self.got = wanted(self.desk)
+            self.result = wanted(self.questions)
         except RunAbandoned as left:
-            self.got = left
+            self.result = left
 
     def asked(self) -> int:
         """The number of the next question, waited for."""
-        assert self._asked.acquire(timeout=PATIENCE_S)
-        question = self.desk.question
+        assert self._asked.acquire(timeout=LIMIT_S)
+        question = self.questions.question
         assert question is not None
         return question.id
 
     def end(self) -> object:
-        self._thread.join(PATIENCE_S)
+        self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
-        return self.got
+        return self.result
 
 
 YES = AskRequest(kind="yes", text="sure?", expects="yes")
 
 
 def test_an_answer_is_delivered_with_the_name_of_its_operator() -> None:
-    room = Room(lambda desk: desk.ask(YES))
-    assert room.desk.answer(room.asked(), "yes", ANNA, drives=True) is None
-    got = room.end()
-    assert isinstance(got, Answer) and (got.text, got.who) == ("yes", "anna")
-    assert room.desk.question is None
+    run = AskingRun(lambda questions: questions.ask(YES))
+    assert run.questions.answer(run.asked(), "yes", ANNA, drives=True) is None
+    result = run.end()
+    assert isinstance(result, Answer) and (result.text, result.who) == ("yes", "anna")
+    assert run.questions.question is None
 
 
 def test_an_answer_to_another_question_or_by_another_user_is_not_accepted() -> None:
-    room = Room(lambda desk: desk.ask(YES))
-    number = room.asked()
-    assert "no longer open" in str(room.desk.answer(number + 1, "yes", ANNA, drives=True))
-    assert "controls" in str(room.desk.answer(number, "yes", BERTHA, drives=False))
-    assert room.desk.answer(number, "no", ANNA, drives=True) is None
-    assert "no question is open" in str(room.desk.answer(number, "yes", ANNA, drives=True))
-    room.end()
+    run = AskingRun(lambda questions: questions.ask(YES))
+    number = run.asked()
+    assert "no longer open" in str(run.questions.answer(number + 1, "yes", ANNA, drives=True))
+    assert "controls" in str(run.questions.answer(number, "yes", BERTHA, drives=False))
+    assert run.questions.answer(number, "no", ANNA, drives=True) is None
+    assert "no question is open" in str(run.questions.answer(number, "yes", ANNA, drives=True))
+    run.end()
 
 
 def test_an_answer_given_for_an_older_row_selection_is_not_accepted() -> None:
     wanted = AskRequest(kind="type", text="type 3", expects="3", rows="a/preview")
-    desk = OperatorQuestions(SYSTEM, lambda: None)
-    desk.question = question_view(wanted, number=1, since_us=0)  # as it stands while the run's thread has not come by
-    desk.add_interrupt(OperatorInterrupt(verb="choose", who="anna", block="a/preview", look=1, rows=(0,)))
-    assert "other rows were chosen" in str(desk.answer(1, "3", ANNA, drives=True))
-    assert desk.peek_interrupt() == OperatorInterrupt(verb="choose", who="anna", block="a/preview", look=1, rows=(0,))
+    questions = OperatorQuestions(SYSTEM, lambda: None)
+    questions.question = question_view(
+        wanted, number=1, since_us=0
+    )  # as it stands while the run's thread has not come by
+    questions.add_interrupt(OperatorInterrupt(verb="choose", who="anna", block="a/preview", look=1, rows=(0,)))
+    assert "other rows were chosen" in str(questions.answer(1, "3", ANNA, drives=True))
+    assert questions.peek_interrupt() == OperatorInterrupt(
+        verb="choose", who="anna", block="a/preview", look=1, rows=(0,)
+    )
 
 
 def test_of_many_selections_the_newest_counts() -> None:
-    desk = OperatorQuestions(SYSTEM, lambda: None)
+    questions = OperatorQuestions(SYSTEM, lambda: None)
     for places in ((0, 1), (0,), (1,)):
-        desk.add_interrupt(OperatorInterrupt(verb="choose", who="anna", block="a/preview", look=1, rows=places))
-    taken = desk.take_interrupt()
-    assert taken is not None and taken.rows == (1,) and desk.take_interrupt() is None
+        questions.add_interrupt(OperatorInterrupt(verb="choose", who="anna", block="a/preview", look=1, rows=places))
+    taken = questions.take_interrupt()
+    assert taken is not None and taken.rows == (1,) and questions.take_interrupt() is None
 
 
 def test_two_operators_are_two_or_it_is_not_confirmed() -> None:
     wanted = AskRequest(kind="type", text="type it", expects="db1", people=2)
-    room = Room(lambda desk: desk.ask(wanted))
-    room.desk.answer(room.asked(), "db1", ANNA, drives=True)
-    second = room.asked()
-    assert "same console" in str(room.desk.answer(second, "db1", ANNA, drives=True))
-    assert "both consoles state" in str(room.desk.answer(second, "db1", ConsoleOperator("anna", 9), drives=False))
-    assert room.desk.answer(second, "db1", BERTHA, drives=False) is None
-    got = room.end()
-    assert isinstance(got, Answer) and got.who == "anna" and got.second.startswith("bertha")
+    run = AskingRun(lambda questions: questions.ask(wanted))
+    run.questions.answer(run.asked(), "db1", ANNA, drives=True)
+    second = run.asked()
+    assert "same console" in str(run.questions.answer(second, "db1", ANNA, drives=True))
+    assert "both consoles state" in str(run.questions.answer(second, "db1", ConsoleOperator("anna", 9), drives=False))
+    assert run.questions.answer(second, "db1", BERTHA, drives=False) is None
+    result = run.end()
+    assert isinstance(result, Answer) and result.who == "anna" and result.second.startswith("bertha")
 
 
 def test_after_a_refused_confirmation_no_second_operator_is_asked() -> None:
     wanted = AskRequest(kind="type", text="type it", expects="db1", people=2)
-    room = Room(lambda desk: desk.ask(wanted))
-    room.desk.answer(room.asked(), "no", ANNA, drives=True)
-    got = room.end()
-    assert isinstance(got, Answer) and got.text == "no" and got.second == ""
+    run = AskingRun(lambda questions: questions.ask(wanted))
+    run.questions.answer(run.asked(), "no", ANNA, drives=True)
+    result = run.end()
+    assert isinstance(result, Answer) and result.text == "no" and result.second == ""
 
 
 def test_an_interrupt_is_accepted_in_place_of_an_answer() -> None:
-    room = Room(lambda desk: desk.ask(YES))
-    room.asked()
-    wish = OperatorInterrupt(verb="abort", who="anna", reason="enough")
-    room.desk.add_interrupt(wish)
-    assert room.end() is wish
-    room = Room(lambda desk: desk.wait(3600.0))
-    room.desk.add_interrupt(wish)
-    assert room.end() is wish
+    run = AskingRun(lambda questions: questions.ask(YES))
+    run.asked()
+    interrupt = OperatorInterrupt(verb="abort", who="anna", reason="enough")
+    run.questions.add_interrupt(interrupt)
+    assert run.end() is interrupt
+    run = AskingRun(lambda questions: questions.wait(3600.0))
+    run.questions.add_interrupt(interrupt)
+    assert run.end() is interrupt
 
 
 def test_time_passes_without_any_interrupt() -> None:
@@ -125,31 +129,31 @@ def test_time_passes_without_any_interrupt() -> None:
 
 
 def test_a_withdrawn_pause_is_ignored() -> None:
-    desk = OperatorQuestions(SYSTEM, lambda: None)
-    desk.add_interrupt(OperatorInterrupt(verb="pause", who="anna"))
-    desk.drop_interrupts("pause")
-    assert desk.take_interrupt() is None
+    questions = OperatorQuestions(SYSTEM, lambda: None)
+    questions.add_interrupt(OperatorInterrupt(verb="pause", who="anna"))
+    questions.drop_interrupts("pause")
+    assert questions.take_interrupt() is None
 
 
 def test_many_interrupts_of_one_kind_do_not_displace_others() -> None:
-    desk = OperatorQuestions(SYSTEM, lambda: None)
-    desk.add_interrupt(OperatorInterrupt(verb="abort", who="anna", reason="enough"))
+    questions = OperatorQuestions(SYSTEM, lambda: None)
+    questions.add_interrupt(OperatorInterrupt(verb="abort", who="anna", reason="enough"))
     for _ in range(20):
-        desk.add_interrupt(OperatorInterrupt(verb="pause", who="bert"))
-    heard = [desk.take_interrupt(), desk.take_interrupt(), desk.take_interrupt()]
-    assert [wish and wish.verb for wish in heard] == ["abort", "pause", None]
+        questions.add_interrupt(OperatorInterrupt(verb="pause", who="bert"))
+    heard = [questions.take_interrupt(), questions.take_interrupt(), questions.take_interrupt()]
+    assert [interrupt and interrupt.verb for interrupt in heard] == ["abort", "pause", None]
 
 
 def test_waiting_callers_are_released_when_the_agent_ends() -> None:
-    room = Room(lambda desk: desk.ask(YES))
-    room.asked()
-    room.desk.abandon()
-    assert isinstance(room.end(), RunAbandoned)
+    run = AskingRun(lambda questions: questions.ask(YES))
+    run.asked()
+    run.questions.abandon()
+    assert isinstance(run.end(), RunAbandoned)
     with pytest.raises(RunAbandoned):
-        room.desk.take_interrupt()
+        run.questions.take_interrupt()
 
 
 def test_a_question_that_resolves_itself_is_no_longer_asked() -> None:
-    room = Room(lambda desk: desk.ask_until(YES, lambda: True))
-    room.asked()
-    assert room.end() is None and room.desk.question is None
+    run = AskingRun(lambda questions: questions.ask_until(YES, lambda: True))
+    run.asked()
+    assert run.end() is None and run.questions.question is None

@@ -1,4 +1,4 @@
-"""Every change of a run is told in lines, whatever it holds."""
+"""Every change of a run is printed in lines, whatever it holds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import RunTable, RunView
 from dba_console.watch.panels.text_elements import line_text, line_width
 from dba_console.watch.samples.event import Event
-from tests.walkthrough.views import DROP, ENDED, FAILED, SCENES, START_US, WAIT
+from tests.walkthrough.sample_views import DROP, ENDED, FAILED, SAMPLE_VIEWS, START_US, WAIT
 
-VIEWS = [None, *(scene.view for scene in SCENES), DROP, WAIT, ENDED, msgspec.structs.replace(DROP, journal="in memory")]
+VIEWS = [
+    None,
+    *(scene.view for scene in SAMPLE_VIEWS),
+    DROP,
+    WAIT,
+    ENDED,
+    msgspec.structs.replace(DROP, journal="in memory"),
+]
 
 
 def text_of(before: RunView | None, now: RunView, cells: int = 100) -> str:
@@ -32,8 +39,8 @@ def test_any_change_is_json_and_fits_its_width(before: RunView | None, now: RunV
 
 def test_the_opening_shows_the_runbook_and_where_the_run_is_stored() -> None:
     text = text_of(None, DROP)
-    for said in (DROP.run, DROP.title, "db2", DROP.identity, DROP.directory, "Drop the page cache", "type `db2` >"):
-        assert said in text
+    for message in (DROP.run, DROP.title, "db2", DROP.identity, DROP.directory, "Drop the page cache", "type `db2` >"):
+        assert message in text
 
 
 def test_what_runs_is_shown_verbatim_before_the_confirmation() -> None:

@@ -22,7 +22,7 @@ from dba_console.cli.running.run_client import RunClient
 from dba_console.core.errors import ConnectError
 from dba_console.runbooks.run_view import Question, RunView
 from tests.background import wait_until
-from tests.walkthrough.views import DROP, ENDED, TYPED
+from tests.walkthrough.sample_views import DROP, ENDED, TYPED
 
 START = Question(id=1, kind="start", text="Start?")
 SECRET = Question(id=3, kind="input", text="The password?", secret=True)
@@ -35,7 +35,7 @@ WAIT_S = 60.0
 
 
 class Agent:
-    """The agent's end of the socket: says what it is told to, hears what comes."""
+    """The agent's end of the socket: sends scripted messages, receives requests."""
 
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair()
@@ -48,7 +48,7 @@ class Agent:
         asked = view.question is not None
         self._ours.sendall(pack(RunViewMessage(view=view, yours=True, may_answer=asked)))
 
-    def hear(self) -> Message:
+    def receive(self) -> Message:
         while True:
             for message in self._deframer.feed(self._ours.recv(1 << 16)):
                 self.heard.append(message)
@@ -79,64 +79,64 @@ def piped(text: str) -> Keyboard:
     return Keyboard(read, terminal=False)
 
 
-def run_with(agent: Agent, keyboard: Keyboard | None, party: RunClient | None = None) -> tuple[int, list[Change]]:
-    told: list[Change] = []
-    party = party or RunClient(GivenAnswers(), can_ask=keyboard is not None)
-    return follow(agent.client, party, lambda change, at_us: told.append(change), keyboard), told
+def run_client(agent: Agent, keyboard: Keyboard | None, client: RunClient | None = None) -> tuple[int, list[Change]]:
+    printed: list[Change] = []
+    client = client or RunClient(GivenAnswers(), can_ask=keyboard is not None)
+    return follow(agent.client, client, lambda change, at_us: printed.append(change), keyboard), printed
 
 
 def two_questions(agent: Agent) -> None:
     agent.view(PLANNED)
-    assert isinstance(agent.hear(), RunAnswer)
+    assert isinstance(agent.receive(), RunAnswer)
     agent.view(structs.replace(DROP, question=None, state="running"))
     agent.view(structs.replace(DROP, question=TYPED))
-    assert isinstance(agent.hear(), RunAnswer)
+    assert isinstance(agent.receive(), RunAnswer)
     agent.view(ENDED)
 
 
 def test_lines_of_a_pipe_answer_one_question_each() -> None:
     with scripted(two_questions) as agent:
-        code, told = run_with(agent, piped("yes\ndb2\n"))
+        code, printed = run_client(agent, piped("yes\ndb2\n"))
     assert code == 0
     assert agent.heard == [
         RunAnswer(run=DROP.run, question=1, text="yes"),
         RunAnswer(run=DROP.run, question=7, text="db2"),
     ]
-    assert told[0]["event"] == "run" and told[-1]["event"] == "ended"
+    assert printed[0]["event"] == "run" and printed[-1]["event"] == "ended"
 
 
 def test_an_unterminated_last_line_counts() -> None:
     with scripted(two_questions) as agent:
-        assert run_with(agent, piped("yes\ndb2"))[0] == 0
+        assert run_client(agent, piped("yes\ndb2"))[0] == 0
 
 
 def test_if_input_ends_before_the_question_the_client_detaches() -> None:
     def script(agent: Agent) -> None:
         agent.view(PLANNED)
-        agent.hear()
+        agent.receive()
         agent.view(structs.replace(DROP, question=TYPED))
 
     with scripted(script) as agent:
-        code, told = run_with(agent, piped("yes\n"))
+        code, printed = run_client(agent, piped("yes\n"))
     assert code == 130
-    assert "continues" in told[-1]["text"]
+    assert "continues" in printed[-1]["text"]
     assert len(agent.heard) == 1
 
 
 def test_answers_given_in_advance_need_no_keyboard() -> None:
     with scripted(two_questions) as agent:
-        code, _ = run_with(agent, None, RunClient(GivenAnswers([("drop", "db2")]), can_ask=False))
+        code, _ = run_client(agent, None, RunClient(GivenAnswers([("drop", "db2")]), can_ask=False))
     assert code == 0
 
 
 def test_a_lost_agent_is_reported_with_how_to_continue() -> None:
     def script(agent: Agent) -> None:
         agent.view(PLANNED)
-        agent.hear()
+        agent.receive()
         agent.close()
 
     with scripted(script) as agent, pytest.raises(ConnectError, match="lost the connection") as error:
-        run_with(agent, piped("yes\n"))
+        run_client(agent, piped("yes\n"))
     assert f"runbook resume {DROP.run}" in str(error.value)
 
 
@@ -157,11 +157,11 @@ def test_a_command_at_a_terminal_is_accepted_at_any_time() -> None:
         def script(agent: Agent) -> None:
             agent.view(structs.replace(DROP, question=None, state="running"))
             os.write(typist, b"/abort too late\n")
-            assert isinstance(agent.hear(), RunControl)
+            assert isinstance(agent.receive(), RunControl)
             agent.view(structs.replace(ENDED, state="aborted"))
 
         with scripted(script) as agent:
-            code, _ = run_with(agent, keyboard)
+            code, _ = run_client(agent, keyboard)
     assert code == 7
     assert agent.heard == [RunControl(run=DROP.run, verb="abort", reason="too late")]
 
@@ -176,14 +176,14 @@ def test_a_secret_is_not_echoed_and_later_input_is() -> None:
             agent.view(structs.replace(DROP, question=SECRET))
             wait_until(lambda: not termios.tcgetattr(keyboard.descriptor)[3] & termios.ECHO, WAIT_S)
             os.write(typist, b"hunter2\n")
-            agent.hear()
+            agent.receive()
             agent.view(ENDED)
 
         with scripted(script) as agent:
-            code, told = run_with(agent, keyboard)
+            code, printed = run_client(agent, keyboard)
         echoed.append(bool(termios.tcgetattr(keyboard.descriptor)[3] & termios.ECHO))
     assert (code, echoed) == (0, [True])
-    assert "hunter2" not in str(told)
+    assert "hunter2" not in str(printed)
     assert agent.heard == [RunAnswer(run=DROP.run, question=3, text="hunter2")]
 
 
@@ -195,9 +195,9 @@ def test_the_end_of_terminal_input_detaches_from_the_run() -> None:
             os.write(typist, b"\x04")
 
         with scripted(script) as agent:
-            code, told = run_with(agent, keyboard)
+            code, printed = run_client(agent, keyboard)
     assert code == 130
-    assert "continues" in told[-1]["text"]
+    assert "continues" in printed[-1]["text"]
     assert agent.heard == []
 
 
@@ -205,15 +205,15 @@ def test_an_interrupt_detaches_from_the_run() -> None:
     def script(agent: Agent) -> None:
         agent.view(structs.replace(DROP, question=TYPED))
 
-    told: list[Change] = []
+    printed: list[Change] = []
 
-    def tell(change: Change, at_us: int) -> None:
-        told.append(change)
+    def print_change(change: Change, at_us: int) -> None:
+        printed.append(change)
         if change["event"] == "question":
             signal.raise_signal(signal.SIGINT)
 
     with terminal() as (keyboard, _), scripted(script) as agent:
-        code = follow(agent.client, RunClient(GivenAnswers(), can_ask=True), tell, keyboard)
+        code = follow(agent.client, RunClient(GivenAnswers(), can_ask=True), print_change, keyboard)
     assert code == 130
-    assert "continues" in told[-1]["text"]
+    assert "continues" in printed[-1]["text"]
     assert agent.heard == []

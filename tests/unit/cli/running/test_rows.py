@@ -11,8 +11,8 @@ from dba_console.cli.running.run_client import RunClient
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Block, Confirmation, Plan, Step
 from dba_console.runbooks.run_view import Option
-from tests.unit.cli.running.test_run_client import left, said, sent, words
-from tests.walkthrough.views import CHOOSING, CHOSEN, ROWS, TYPED
+from tests.unit.cli.running.test_run_client import exit_codes, printed_text, requests, view_message
+from tests.walkthrough.sample_views import CHOOSING, CHOSEN, ROWS, TYPED
 
 NONE = (Option(key="none", text="leave it out"),)
 COUNT = Confirmation(level="type", text="count")
@@ -47,11 +47,11 @@ def after(*places: int, question: int = 12) -> object:
     """The question as it is put once these rows are chosen."""
     table = structs.replace(ROWS, chosen=tuple(place in places for place in range(3)))
     base = structs.replace(CHOOSING, table=table)
-    return said(base, structs.replace(CHOSEN, id=question, expects=str(len(places))))
+    return view_message(base, structs.replace(CHOSEN, id=question, expects=str(len(places))))
 
 
-def first(party: RunClient) -> list[Request]:
-    return sent(party.receive(said(CHOOSING, CHOSEN)))
+def first(client: RunClient) -> list[Request]:
+    return requests(client.receive(view_message(CHOOSING, CHOSEN)))
 
 
 @pytest.mark.parametrize(
@@ -72,45 +72,47 @@ def test_named_rows_are_selected_before_anything_is_confirmed(
 
 
 def test_the_number_given_is_that_of_the_selected_rows() -> None:
-    party = headless(leave_out=("drop=pid=811",), confirm="2")
-    first(party)
-    assert sent(party.receive(after(0, 2))) == [RunAnswer(run=CHOOSING.run, question=12, text="2")]
-    party = headless(leave_out=("drop=pid=811",), confirm="3")
-    first(party)
-    outs = party.receive(after(0, 2))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
+    client = headless(leave_out=("drop=pid=811",), confirm="2")
+    first(client)
+    assert requests(client.receive(after(0, 2))) == [RunAnswer(run=CHOOSING.run, question=12, text="2")]
+    client = headless(leave_out=("drop=pid=811",), confirm="3")
+    first(client)
+    reactions = client.receive(after(0, 2))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
 
 
 @pytest.mark.parametrize("option", ["choose", "leave_out"])
 def test_a_missing_row_ends_the_run_and_nothing_is_done(option: str) -> None:
-    party = headless(**{option: ("drop=pid=4711",)}, confirm="3")
-    outs = party.receive(said(CHOOSING, CHOSEN))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
-    assert "does not fit: no row has pid 4711" in words(outs)
-    party = headless(**{option: ("drop=pdi=810",)}, confirm="3")
-    assert "the rows have pid, usename, query" in words(party.receive(said(CHOOSING, CHOSEN)))
+    client = headless(**{option: ("drop=pid=4711",)}, confirm="3")
+    reactions = client.receive(view_message(CHOOSING, CHOSEN))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
+    assert "does not fit: no row has pid 4711" in printed_text(reactions)
+    client = headless(**{option: ("drop=pdi=810",)}, confirm="3")
+    assert "the rows have pid, usename, query" in printed_text(client.receive(view_message(CHOOSING, CHOSEN)))
 
 
 def test_with_no_row_selected_no_confirmation_is_needed() -> None:
-    party = headless(choose=("drop=none",), confirm="3")
-    first(party)
+    client = headless(choose=("drop=none",), confirm="3")
+    first(client)
     none = structs.replace(CHOSEN, id=12, kind="choose", expects="", options=NONE)
     table = structs.replace(ROWS, chosen=(False,) * 3)
-    outs = party.receive(said(structs.replace(CHOOSING, table=table), none))
-    assert sent(outs) == [RunAnswer(run=CHOOSING.run, question=12, text="none")]
+    reactions = client.receive(view_message(structs.replace(CHOOSING, table=table), none))
+    assert requests(reactions) == [RunAnswer(run=CHOOSING.run, question=12, text="none")]
     someone = RunClient(GivenAnswers(), can_ask=True)
-    assert sent(someone.receive(said(structs.replace(CHOOSING, table=table), none))) == []
+    assert requests(someone.receive(view_message(structs.replace(CHOOSING, table=table), none))) == []
 
 
 def test_a_refused_or_ignored_selection_ends_the_run() -> None:
-    party = headless(leave_out=("drop=pid=811",), confirm="2")
-    first(party)
-    outs = party.receive(RunRefused(text="these rows are not asked about now", reply_to=CHOOSING.run))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
-    party = headless(leave_out=("drop=pid=811",), confirm="2")
-    first(party)
-    outs = party.receive(after(0, 1, 2))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"] and left(outs) == []
+    client = headless(leave_out=("drop=pid=811",), confirm="2")
+    first(client)
+    reactions = client.receive(RunRefused(text="these rows are not asked about now", reply_to=CHOOSING.run))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
+    client = headless(leave_out=("drop=pid=811",), confirm="2")
+    first(client)
+    reactions = client.receive(after(0, 1, 2))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"] and exit_codes(
+        reactions
+    ) == []
 
 
 @pytest.mark.parametrize(
@@ -129,20 +131,20 @@ def test_a_row_is_named_by_its_step_a_column_and_a_value(text: str, why: str) ->
 
 
 def test_an_operator_at_a_terminal_deselects_and_selects_rows_by_number() -> None:
-    party = RunClient(GivenAnswers(), can_ask=True)
-    party.receive(said(CHOOSING, CHOSEN))
-    assert sent(party.handle_line("/x 2")) == [choice(0, 2)]
-    party.receive(after(0, 2))
-    assert sent(party.handle_line("/x 1, 2")) == [choice(1, 2)]
-    party.receive(after(1, 2, question=13))
+    client = RunClient(GivenAnswers(), can_ask=True)
+    client.receive(view_message(CHOOSING, CHOSEN))
+    assert requests(client.handle_line("/x 2")) == [choice(0, 2)]
+    client.receive(after(0, 2))
+    assert requests(client.handle_line("/x 1, 2")) == [choice(1, 2)]
+    client.receive(after(1, 2, question=13))
     for wrong in ("/x", "/x 4", "/x 0", "/x two"):
-        outs = party.handle_line(wrong)
-        assert sent(outs) == [] and "numbers 1 to 3" in words(outs)
-    assert sent(party.handle_line("2")) == [RunAnswer(run=CHOOSING.run, question=13, text="2")]
+        reactions = client.handle_line(wrong)
+        assert requests(reactions) == [] and "numbers 1 to 3" in printed_text(reactions)
+    assert requests(client.handle_line("2")) == [RunAnswer(run=CHOOSING.run, question=13, text="2")]
 
 
 def test_without_a_question_about_rows_none_is_deselected() -> None:
-    party = RunClient(GivenAnswers(), can_ask=True)
-    party.receive(said(structs.replace(CHOOSING, table=None), TYPED))
-    outs = party.handle_line("/x 1")
-    assert sent(outs) == [] and "no open question is about rows" in words(outs)
+    client = RunClient(GivenAnswers(), can_ask=True)
+    client.receive(view_message(structs.replace(CHOOSING, table=None), TYPED))
+    reactions = client.handle_line("/x 1")
+    assert requests(reactions) == [] and "no open question is about rows" in printed_text(reactions)

@@ -1,4 +1,4 @@
-"""A client without a screen: tells what happens, asks whoever types, and answers nothing by itself."""
+"""A client without a screen: prints what happens, asks the operator, and answers nothing on its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dba_console.cli.running.answers import GivenAnswers
 from dba_console.cli.running.run_client import ExitClient, Reaction, RunClient, SendRequest, ShowChange
 from dba_console.runbooks.run_view import Option, OutputLine, Question, RunView
 from dba_console.watch.samples.event import Event
-from tests.walkthrough.views import DROP, ENDED, FAILED, STEPS, TYPED, WAIT
+from tests.walkthrough.sample_views import DROP, ENDED, FAILED, STEPS, TYPED, WAIT
 
 RUNNING = structs.replace(DROP, state="running", question=None)
 START = Question(id=1, kind="start", text="Start?")
@@ -32,34 +32,36 @@ def view(base: RunView, question: Question | None = None, **fields: object) -> R
     return structs.replace(base, question=question, **fields)
 
 
-def said(
+def view_message(
     base: RunView, question: Question | None = None, *, yours: bool = True, may: bool | None = None
 ) -> RunViewMessage:
     may_answer = yours and question is not None if may is None else may
     return RunViewMessage(view=view(base, question), yours=yours, may_answer=may_answer)
 
 
-def sent(outs: list[Reaction]) -> list[Request]:
-    return [out.request for out in outs if isinstance(out, SendRequest)]
+def requests(reactions: list[Reaction]) -> list[Request]:
+    return [out.request for out in reactions if isinstance(out, SendRequest)]
 
 
-def told(outs: list[Reaction]) -> list[str]:
-    return [str(out.change["event"]) for out in outs if isinstance(out, ShowChange)]
+def printed_lines(reactions: list[Reaction]) -> list[str]:
+    return [str(out.change["event"]) for out in reactions if isinstance(out, ShowChange)]
 
 
-def words(outs: list[Reaction]) -> str:
-    return "\n".join(str(out.change["text"]) for out in outs if isinstance(out, ShowChange) and "text" in out.change)
+def printed_text(reactions: list[Reaction]) -> str:
+    return "\n".join(
+        str(out.change["text"]) for out in reactions if isinstance(out, ShowChange) and "text" in out.change
+    )
 
 
-def left(outs: list[Reaction]) -> list[int]:
-    return [out.code for out in outs if isinstance(out, ExitClient)]
+def exit_codes(reactions: list[Reaction]) -> list[int]:
+    return [out.code for out in reactions if isinstance(out, ExitClient)]
 
 
-def at_terminal() -> RunClient:
+def interactive_client() -> RunClient:
     return RunClient(GivenAnswers(), can_ask=True)
 
 
-def headless(*confirmed: tuple[str, str], yes: bool = False) -> RunClient:
+def headless_client(*confirmed: tuple[str, str], yes: bool = False) -> RunClient:
     return RunClient(GivenAnswers(confirmed, yes=yes), can_ask=False)
 
 
@@ -67,165 +69,167 @@ def headless(*confirmed: tuple[str, str], yes: bool = False) -> RunClient:
 
 
 def test_a_question_waits_for_typed_input() -> None:
-    party = at_terminal()
-    outs = party.receive(said(DROP, TYPED))
-    assert sent(outs) == []
-    assert "question" in told(outs)
-    assert party.question == TYPED
-    assert sent(party.handle_line("db2\n")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
-    assert party.question is None
+    client = interactive_client()
+    reactions = client.receive(view_message(DROP, TYPED))
+    assert requests(reactions) == []
+    assert "question" in printed_lines(reactions)
+    assert client.question == TYPED
+    assert requests(client.handle_line("db2\n")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert client.question is None
 
 
 def test_enter_alone_answers_nothing() -> None:
-    party = at_terminal()
-    party.receive(said(DROP, TYPED))
-    assert party.handle_line("\n") == [] and party.handle_line("   \n") == []
-    assert party.question == TYPED
+    client = interactive_client()
+    client.receive(view_message(DROP, TYPED))
+    assert client.handle_line("\n") == [] and client.handle_line("   \n") == []
+    assert client.question == TYPED
 
 
 def test_input_typed_without_a_question_is_ignored() -> None:
-    party = at_terminal()
-    party.receive(said(RUNNING))
-    outs = party.handle_line("yes")
-    assert sent(outs) == []
-    assert "no question is open" in words(outs)
+    client = interactive_client()
+    client.receive(view_message(RUNNING))
+    reactions = client.handle_line("yes")
+    assert requests(reactions) == []
+    assert "no question is open" in printed_text(reactions)
 
 
 def test_an_answer_is_sent_once() -> None:
-    party = at_terminal()
-    party.receive(said(DROP, TYPED))
-    party.handle_line("db2")
-    assert sent(party.handle_line("db2")) == []
+    client = interactive_client()
+    client.receive(view_message(DROP, TYPED))
+    client.handle_line("db2")
+    assert requests(client.handle_line("db2")) == []
 
 
 def test_an_answer_that_is_not_accepted_may_be_given_again() -> None:
-    party = at_terminal()
-    party.receive(said(DROP, TYPED))
-    party.handle_line("db1")
-    outs = party.receive(RunRefused(text="'db1' is not 'db2'; nothing was done", reply_to=DROP.run))
-    assert "not 'db2'" in words(outs)
-    assert sent(party.handle_line("db2")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    client = interactive_client()
+    client.receive(view_message(DROP, TYPED))
+    client.handle_line("db1")
+    reactions = client.receive(RunRefused(text="'db1' is not 'db2'; nothing was done", reply_to=DROP.run))
+    assert "not 'db2'" in printed_text(reactions)
+    assert requests(client.handle_line("db2")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
 
 
 def test_a_question_that_returns_after_a_pause_is_asked_again() -> None:
-    party = at_terminal()
-    party.receive(said(DROP, TYPED))
-    assert sent(party.handle_line("/pause look first")) == [RunControl(run=DROP.run, verb="pause", reason="look first")]
+    client = interactive_client()
+    client.receive(view_message(DROP, TYPED))
+    assert requests(client.handle_line("/pause look first")) == [
+        RunControl(run=DROP.run, verb="pause", reason="look first")
+    ]
     paused = Question(id=8, kind="choose", text="Paused", options=(Option(key="continue", text="go on"),))
-    party.receive(said(view(DROP, state="paused"), paused))
-    assert sent(party.handle_line("/continue")) == [RunControl(run=DROP.run, verb="continue")]
-    outs = party.receive(said(DROP, structs.replace(TYPED, id=9)))
-    assert "question" in told(outs)
-    assert left(outs) == []
-    assert sent(party.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
+    client.receive(view_message(view(DROP, state="paused"), paused))
+    assert requests(client.handle_line("/continue")) == [RunControl(run=DROP.run, verb="continue")]
+    reactions = client.receive(view_message(DROP, structs.replace(TYPED, id=9)))
+    assert "question" in printed_lines(reactions)
+    assert exit_codes(reactions) == []
+    assert requests(client.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
 
 
 def test_commands_report_what_they_need() -> None:
-    party = at_terminal()
-    party.receive(said(DROP, TYPED))
-    assert sent(party.handle_line("/skip")) == [] and sent(party.handle_line("/jump after")) == []
-    assert "is not one of" in words(party.handle_line("/nonsense"))
-    assert "/pause" in words(party.handle_line("/help"))
-    assert sent(party.handle_line("/skip too late")) == [RunControl(run=DROP.run, verb="skip", reason="too late")]
-    assert sent(party.handle_line("/jump after it is gone")) == [
+    client = interactive_client()
+    client.receive(view_message(DROP, TYPED))
+    assert requests(client.handle_line("/skip")) == [] and requests(client.handle_line("/jump after")) == []
+    assert "is not one of" in printed_text(client.handle_line("/nonsense"))
+    assert "/pause" in printed_text(client.handle_line("/help"))
+    assert requests(client.handle_line("/skip too late")) == [RunControl(run=DROP.run, verb="skip", reason="too late")]
+    assert requests(client.handle_line("/jump after it is gone")) == [
         RunControl(run=DROP.run, verb="jump", step="after", reason="it is gone")
     ]
-    party.receive(said(DROP, structs.replace(TYPED, id=8)))
+    client.receive(view_message(DROP, structs.replace(TYPED, id=8)))
     answer = RunAnswer(run=DROP.run, question=8, text="/etc/hosts was read")
-    assert sent(party.handle_line("//etc/hosts was read")) == [answer]
-    party.receive(said(DROP, structs.replace(TYPED, id=9)))
-    assert sent(party.handle_line("/etc/hosts")) == [RunAnswer(run=DROP.run, question=9, text="/etc/hosts")]
+    assert requests(client.handle_line("//etc/hosts was read")) == [answer]
+    client.receive(view_message(DROP, structs.replace(TYPED, id=9)))
+    assert requests(client.handle_line("/etc/hosts")) == [RunAnswer(run=DROP.run, question=9, text="/etc/hosts")]
 
 
 def test_after_a_detach_it_says_that_the_run_continues_and_how_to_return() -> None:
-    party = at_terminal()
-    party.receive(said(DROP, TYPED))
-    for outs in (party.leave("interrupt"), party.leave("eof"), party.handle_line("/leave")):
-        assert sent(outs) == []
-        assert "continues" in words(outs) and f"runbook resume {DROP.run}" in words(outs)
-        assert left(outs) == [130]
+    client = interactive_client()
+    client.receive(view_message(DROP, TYPED))
+    for reactions in (client.leave("interrupt"), client.leave("eof"), client.handle_line("/leave")):
+        assert requests(reactions) == []
+        assert "continues" in printed_text(reactions) and f"runbook resume {DROP.run}" in printed_text(reactions)
+        assert exit_codes(reactions) == [130]
 
 
 def test_another_driving_console_is_named() -> None:
-    party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
-    outs = party.receive(said(DROP, TYPED, yours=False))
-    assert "ann answers it" in words(outs) and "/take" in words(outs)
-    assert party.question is None
+    client = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
+    reactions = client.receive(view_message(DROP, TYPED, yours=False))
+    assert "ann answers it" in printed_text(reactions) and "/take" in printed_text(reactions)
+    assert client.question is None
 
 
 def test_the_second_operator_is_asked_at_their_own_console() -> None:
-    first, second = at_terminal(), RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
-    assert "a second operator" in words(first.receive(said(DROP, SECOND, may=False)))
-    second.receive(said(DROP, SECOND, yours=False, may=True))
-    assert sent(second.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
+    first, second = interactive_client(), RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
+    assert "a second operator" in printed_text(first.receive(view_message(DROP, SECOND, may=False)))
+    second.receive(view_message(DROP, SECOND, yours=False, may=True))
+    assert requests(second.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
 
 
 def test_the_end_is_reported_and_gives_the_exit_code() -> None:
     for state, code in (("done", 0), ("failed", 7), ("aborted", 7)):
-        party = at_terminal()
-        party.receive(said(RUNNING))
-        outs = party.receive(said(view(ENDED, state=state)))
-        assert told(outs)[-1] == "ended"
-        assert left(outs) == [code]
+        client = interactive_client()
+        client.receive(view_message(RUNNING))
+        reactions = client.receive(view_message(view(ENDED, state=state)))
+        assert printed_lines(reactions)[-1] == "ended"
+        assert exit_codes(reactions) == [code]
 
 
 def test_an_end_with_an_open_question_is_not_an_end() -> None:
-    party = at_terminal()
-    party.receive(said(RUNNING))
-    assert left(party.receive(said(view(ENDED, state="failed"), UNDO))) == []
+    client = interactive_client()
+    client.receive(view_message(RUNNING))
+    assert exit_codes(client.receive(view_message(view(ENDED, state="failed"), UNDO))) == []
 
 
 def test_a_refused_run_ends_the_command_with_its_exit_code() -> None:
-    outs = at_terminal().receive(RunRefused(text="another run is under way", hint="attach", code=8))
-    assert "another run" in words(outs) and "hint: attach" in words(outs)
-    assert left(outs) == [8]
+    reactions = interactive_client().receive(RunRefused(text="another run is under way", hint="attach", code=8))
+    assert "another run" in printed_text(reactions) and "hint: attach" in printed_text(reactions)
+    assert exit_codes(reactions) == [8]
 
 
 def test_an_earlier_run_is_not_the_requested_one() -> None:
-    party = RunClient(GivenAnswers(yes=True), can_ask=False, other_runs=[DROP.run])
-    assert party.receive(said(DROP, TYPED)) == []
-    outs = party.receive(RunRefused(text="another run is under way", code=2))
-    assert left(outs) == [2]
+    client = RunClient(GivenAnswers(yes=True), can_ask=False, other_runs=[DROP.run])
+    assert client.receive(view_message(DROP, TYPED)) == []
+    reactions = client.receive(RunRefused(text="another run is under way", code=2))
+    assert exit_codes(reactions) == [2]
 
 
 def test_a_typed_command_counts_as_the_answer_until_it_is_refused() -> None:
-    party = at_terminal()
-    party.receive(said(DROP, TYPED))
-    party.handle_line("/abort too late")
-    assert party.question is None
-    party.receive(RunRefused(text="not now", reply_to=DROP.run))
-    assert party.question == TYPED
+    client = interactive_client()
+    client.receive(view_message(DROP, TYPED))
+    client.handle_line("/abort too late")
+    assert client.question is None
+    client.receive(RunRefused(text="not now", reply_to=DROP.run))
+    assert client.question == TYPED
 
 
 def test_messages_of_other_runs_are_ignored() -> None:
-    party = RunClient(GivenAnswers(), can_ask=True, run="another")
-    assert party.receive(said(DROP, TYPED)) == []
-    assert party.receive(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])) == []
+    client = RunClient(GivenAnswers(), can_ask=True, run="another")
+    assert client.receive(view_message(DROP, TYPED)) == []
+    assert client.receive(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])) == []
 
 
 def test_output_is_printed_line_by_line_and_missing_lines_are_counted() -> None:
-    party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
-    party.receive(said(DROP))
-    outs = party.receive(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")], dropped=5))
-    assert told(outs) == ["line", "word"]
-    assert "5 lines not shown" in words(outs)
+    client = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
+    client.receive(view_message(DROP))
+    reactions = client.receive(RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")], dropped=5))
+    assert printed_lines(reactions) == ["line", "word"]
+    assert "5 lines not shown" in printed_text(reactions)
 
 
 def test_output_of_an_interrupted_run_is_not_printed_before_its_message_returns() -> None:
-    party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
+    client = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
     lines = RunLines(run=DROP.run, block="b", lines=[OutputLine(1, "o", "T", "x")])
-    assert party.receive(lines) == []
-    party.receive(RunViewMessage(view=view(DROP, state="interrupted")))
-    assert party.receive(lines) == []
+    assert client.receive(lines) == []
+    client.receive(RunViewMessage(view=view(DROP, state="interrupted")))
+    assert client.receive(lines) == []
 
 
 def test_a_wait_is_reported_occasionally_to_operators_and_each_time_to_programs() -> None:
     waits = [view(WAIT, waiting=structs.replace(WAIT.waiting, values=f"io {n} MB/s")) for n in range(21)]  # type: ignore[type-var]
     counts = []
     for every in (False, True):
-        party = RunClient(GivenAnswers(), can_ask=True, run=DROP.run, every_change=every)
-        outs = [party.receive(said(one), n * 1_000_000) for n, one in enumerate(waits)]
-        counts.append(sum(told(out).count("waiting") for out in outs))
+        client = RunClient(GivenAnswers(), can_ask=True, run=DROP.run, every_change=every)
+        reactions = [client.receive(view_message(one), n * 1_000_000) for n, one in enumerate(waits)]
+        counts.append(sum(printed_lines(out).count("waiting") for out in reactions))
     assert counts == [3, 21]
 
 
@@ -233,81 +237,81 @@ def test_a_wait_is_reported_occasionally_to_operators_and_each_time_to_programs(
 
 
 def test_an_answer_given_in_advance_is_sent_and_reported() -> None:
-    party = headless(("drop", "db2"))
-    outs = party.receive(said(view(DROP, state="planned"), START))
-    assert sent(outs) == [RunAnswer(run=DROP.run, question=1, text="yes")]
-    outs = party.receive(said(DROP, TYPED))
-    assert sent(outs) == [RunAnswer(run=DROP.run, question=7, text="db2")]
-    assert "answer" in told(outs)
-    assert left(party.receive(said(view(ENDED)))) == [0]
+    client = headless_client(("drop", "db2"))
+    reactions = client.receive(view_message(view(DROP, state="planned"), START))
+    assert requests(reactions) == [RunAnswer(run=DROP.run, question=1, text="yes")]
+    reactions = client.receive(view_message(DROP, TYPED))
+    assert requests(reactions) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert "answer" in printed_lines(reactions)
+    assert exit_codes(client.receive(view_message(view(ENDED)))) == [0]
 
 
 def test_a_question_without_an_answer_ends_the_run_as_refused() -> None:
-    party = headless(yes=True)
-    party.receive(said(RUNNING))
-    outs = party.receive(said(DROP, TYPED))
-    assert [type(one) for one in sent(outs)] == [RunControl]
-    assert "--confirm drop=db2" in words(outs)
-    undo = party.receive(said(view(DROP, state="running"), UNDO))
-    assert sent(undo) == [RunAnswer(run=DROP.run, question=10, text="none")]
-    assert left(party.receive(said(view(ENDED, state="aborted")))) == [8]
+    client = headless_client(yes=True)
+    client.receive(view_message(RUNNING))
+    reactions = client.receive(view_message(DROP, TYPED))
+    assert [type(one) for one in requests(reactions)] == [RunControl]
+    assert "--confirm drop=db2" in printed_text(reactions)
+    undo = client.receive(view_message(view(DROP, state="running"), UNDO))
+    assert requests(undo) == [RunAnswer(run=DROP.run, question=10, text="none")]
+    assert exit_codes(client.receive(view_message(view(ENDED, state="aborted")))) == [8]
 
 
 def test_a_start_without_a_request_is_refused() -> None:
-    party = headless()
-    outs = party.receive(said(view(DROP, state="planned"), START))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
-    assert "--confirm start=yes" in words(outs)
+    client = headless_client()
+    reactions = client.receive(view_message(view(DROP, state="planned"), START))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
+    assert "--confirm start=yes" in printed_text(reactions)
 
 
 def test_a_wrong_text_is_never_sent() -> None:
-    party = headless(("drop", "db1"))
-    party.receive(said(RUNNING))
-    outs = party.receive(said(DROP, TYPED))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
-    assert "does not fit" in words(outs)
+    client = headless_client(("drop", "db1"))
+    client.receive(view_message(RUNNING))
+    reactions = client.receive(view_message(DROP, TYPED))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
+    assert "does not fit" in printed_text(reactions)
 
 
 def test_a_failure_without_a_decision_ends_the_run_as_failed() -> None:
-    party = headless(("drop", "db2"))
-    party.receive(said(RUNNING))
-    outs = party.receive(said(DROP, FAILED))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
-    assert left(party.receive(said(view(ENDED, state="failed")))) == [7]
+    client = headless_client(("drop", "db2"))
+    client.receive(view_message(RUNNING))
+    reactions = client.receive(view_message(DROP, FAILED))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
+    assert exit_codes(client.receive(view_message(view(ENDED, state="failed")))) == [7]
 
 
 def test_a_half_done_run_waits_if_no_operator_can_decide() -> None:
     for asked, code in ((FAILED, 7), (TYPED, 8)):
-        party = headless()
-        party.receive(said(RUNNING))
-        outs = party.receive(said(view(DROP, must_finish=True), asked))
-        assert (sent(outs), left(outs)) == ([], [code])
-        assert "half done" in words(outs) and "runbook resume" in words(outs)
+        client = headless_client()
+        client.receive(view_message(RUNNING))
+        reactions = client.receive(view_message(view(DROP, must_finish=True), asked))
+        assert (requests(reactions), exit_codes(reactions)) == ([], [code])
+        assert "half done" in printed_text(reactions) and "runbook resume" in printed_text(reactions)
 
 
 def test_an_answer_the_agent_rejects_is_not_repeated_for_ever() -> None:
-    party = headless(("drop", "db2"))
-    party.receive(said(RUNNING))
-    party.receive(said(DROP, TYPED))
-    outs = party.receive(Notice(kind="refused", text="question 7 is not asked any more"))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
-    outs = party.receive(said(DROP, structs.replace(TYPED, id=8, expects="db3")))
-    assert left(outs) == [8]
+    client = headless_client(("drop", "db2"))
+    client.receive(view_message(RUNNING))
+    client.receive(view_message(DROP, TYPED))
+    reactions = client.receive(Notice(kind="refused", text="question 7 is not asked any more"))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
+    reactions = client.receive(view_message(DROP, structs.replace(TYPED, id=8, expects="db3")))
+    assert exit_codes(reactions) == [8]
 
 
 def test_a_run_interrupted_by_an_internal_error_is_not_waited_for() -> None:
-    party = headless(("drop", "db2"))
-    party.receive(said(view(RUNNING, state="interrupted")))
-    assert left(party.receive(said(RUNNING))) == [], "it was interrupted before, and goes on"
-    outs = party.receive(said(view(RUNNING, state="interrupted")))
-    assert left(outs) == [7] and "runbook resume" in words(outs)
+    client = headless_client(("drop", "db2"))
+    client.receive(view_message(view(RUNNING, state="interrupted")))
+    assert exit_codes(client.receive(view_message(RUNNING))) == [], "it was interrupted before, and goes on"
+    reactions = client.receive(view_message(view(RUNNING, state="interrupted")))
+    assert exit_codes(reactions) == [7] and "runbook resume" in printed_text(reactions)
 
 
 def test_the_second_operator_is_waited_for() -> None:
-    party = headless(("drop", "db2"))
-    party.receive(said(DROP, TYPED))
-    outs = party.receive(said(DROP, SECOND, may=False))
-    assert (sent(outs), left(outs)) == ([], [])
+    client = headless_client(("drop", "db2"))
+    client.receive(view_message(DROP, TYPED))
+    reactions = client.receive(view_message(DROP, SECOND, may=False))
+    assert (requests(reactions), exit_codes(reactions)) == ([], [])
 
 
 def come_back(*confirmed: tuple[str, str]) -> RunClient:
@@ -316,22 +320,24 @@ def come_back(*confirmed: tuple[str, str]) -> RunClient:
 
 def test_a_headless_client_takes_over_an_undriven_run_and_waits_only_a_limited_time() -> None:
     """The first view is the one a console is welcomed with, before it drives anything; it asks the same."""
-    party = come_back(("drop", "db2"))
+    client = come_back(("drop", "db2"))
     free = structs.replace(DROP, driver="")
-    assert sent(party.receive(said(free, TYPED, yours=False))) == [RunControl(run=DROP.run, verb="take")]
-    assert sent(party.receive(said(DROP, TYPED))) == [RunAnswer(run=DROP.run, question=7, text="db2")]
-    assert sent(party.receive(said(DROP, TYPED))) == [], "once"
-    party = come_back(("watch", "abort"))
+    assert requests(client.receive(view_message(free, TYPED, yours=False))) == [RunControl(run=DROP.run, verb="take")]
+    assert requests(client.receive(view_message(DROP, TYPED))) == [RunAnswer(run=DROP.run, question=7, text="db2")]
+    assert requests(client.receive(view_message(DROP, TYPED))) == [], "once"
+    client = come_back(("watch", "abort"))
     failed = structs.replace(WAIT, driver="", run=DROP.run)
-    party.receive(said(failed, FAILED, yours=False))
-    outs = party.receive(said(failed, FAILED))
-    assert [one.verb for one in sent(outs) if isinstance(one, RunControl)] == ["abort"]
+    client.receive(view_message(failed, FAILED, yours=False))
+    reactions = client.receive(view_message(failed, FAILED))
+    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
 
 
 def test_a_headless_client_leaves_a_run_that_another_console_drives() -> None:
-    outs = come_back(("drop", "db2")).receive(said(structs.replace(DROP, driver="eve"), TYPED, yours=False))
-    assert (sent(outs), left(outs)) == ([], [130])
-    assert "eve controls this run" in words(outs) and "continues" in words(outs)
+    reactions = come_back(("drop", "db2")).receive(
+        view_message(structs.replace(DROP, driver="eve"), TYPED, yours=False)
+    )
+    assert (requests(reactions), exit_codes(reactions)) == ([], [130])
+    assert "eve controls this run" in printed_text(reactions) and "continues" in printed_text(reactions)
 
 
 # What is told
@@ -343,19 +349,19 @@ def recorded(run: str, seq: int) -> EventMessage:
 
 
 def test_records_are_reported_once_the_run_is_identified() -> None:
-    party = at_terminal()
-    assert party.receive(recorded(DROP.run, 1)) == [] and party.receive(recorded("another", 2)) == []
-    outs = party.receive(said(RUNNING))
-    assert told(outs)[:2] == ["run", "record"] and told(outs).count("record") == 1
-    assert words(party.receive(recorded(DROP.run, 3))) == "result 3"
-    assert party.receive(recorded("another", 4)) == []
+    client = interactive_client()
+    assert client.receive(recorded(DROP.run, 1)) == [] and client.receive(recorded("another", 2)) == []
+    reactions = client.receive(view_message(RUNNING))
+    assert printed_lines(reactions)[:2] == ["run", "record"] and printed_lines(reactions).count("record") == 1
+    assert printed_text(client.receive(recorded(DROP.run, 3))) == "result 3"
+    assert client.receive(recorded("another", 4)) == []
 
 
 def test_steps_are_reported_on_change_and_their_text_when_they_are_entered() -> None:
-    party = at_terminal()
-    party.receive(said(view(DROP, state="running", current="before", steps=STEPS[:3])))
-    outs = party.receive(said(DROP, TYPED))
-    steps = [out.change for out in outs if isinstance(out, ShowChange) and out.change["event"] == "step"]
+    client = interactive_client()
+    client.receive(view_message(view(DROP, state="running", current="before", steps=STEPS[:3])))
+    reactions = client.receive(view_message(DROP, TYPED))
+    steps = [out.change for out in reactions if isinstance(out, ShowChange) and out.change["event"] == "step"]
     assert [(step["step"], step["state"]) for step in steps] == [("drop", "waiting")]
     assert steps[0]["prose"] == msgspec.to_builtins(DROP.step_prose)
-    assert told(party.receive(said(DROP, TYPED))) == []
+    assert printed_lines(client.receive(view_message(DROP, TYPED))) == []

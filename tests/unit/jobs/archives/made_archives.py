@@ -96,8 +96,8 @@ def plan_of_sizes(sizes: Sequence[int], *, keys: bool = True) -> DumpPlan:
     return DumpPlan(entries=tuple(entries), format="directory")
 
 
-class Truth(Struct, frozen=True):
-    """What objects really take: seconds each, and MB a second by kind."""
+class ObjectCosts(Struct, frozen=True):
+    """The real cost of objects: seconds for each, and MB/s by kind."""
 
     each_s: float = 0.02
     data: float = 25.0
@@ -106,72 +106,72 @@ class Truth(Struct, frozen=True):
     fk: float = 110.0
     noise: float = 0.1
 
-    def seconds(self, one: DumpEntry, luck: random.Random) -> float:
+    def seconds(self, one: DumpEntry, rng: random.Random) -> float:
         rates = {"TABLE DATA": self.data, "CONSTRAINT": self.key, "INDEX": self.index, "FK CONSTRAINT": self.fk}
         whole = self.each_s + (one.weight or 0.0) / MB / rates[one.desc]
-        return whole * luck.uniform(1 - self.noise, 1 + self.noise)
+        return whole * rng.uniform(1 - self.noise, 1 + self.noise)
 
 
-class Run(Struct):
-    """What was foretold in the course of a restore, and when it ended."""
+class ForecastRun(Struct):
+    """The forecasts made during a simulated restore, and when it ended."""
 
-    ledger: ObjectProgress
+    progress: ObjectProgress
     seconds: float
-    looks: list[tuple[float, ProgressForecast]]
+    forecasts: list[tuple[float, ProgressForecast]]
 
     def second_half(self) -> list[tuple[float, ProgressForecast]]:
-        return [(at, told) for at, told in self.looks if at > self.seconds / 2]
+        return [(at, predicted) for at, predicted in self.forecasts if at > self.seconds / 2]
 
     def errors(self) -> list[float]:
-        """Of each foretold end of the second half: how far off it was, as a share of the whole."""
-        told = [(at, one.eta_s) for at, one in self.second_half() if one.eta_s is not None]
-        return [abs(at + eta - self.seconds) / self.seconds for at, eta in told]
+        """Return the error of each ETA of the second half, as a fraction of the duration."""
+        predicted = [(at, one.eta_s) for at, one in self.second_half() if one.eta_s is not None]
+        return [abs(at + eta - self.seconds) / self.seconds for at, eta in predicted]
 
 
-class Restore:
-    """A restore worked off as pg_restore -j does it, with looks at it in between."""
+class SimulatedRestore:
+    """A restore simulated in the order of pg_restore -j, with a forecast at intervals."""
 
     def __init__(
-        self, plan: DumpPlan, jobs: int, *, truth: Truth | None = None, seed: int = 1, dumps: bool = False
+        self, plan: DumpPlan, jobs: int, *, costs: ObjectCosts | None = None, seed: int = 1, dumps: bool = False
     ) -> None:
         self._program = "pg_dump" if dumps else "pg_restore"
         self._entries = {one.dump_id: one for one in plan.entries if not dumps or one.phase == "data"}
-        luck, truth = random.Random(seed), truth or Truth()
-        self._takes = {dump_id: truth.seconds(one, luck) for dump_id, one in self._entries.items()}
+        rng, costs = random.Random(seed), costs or ObjectCosts()
+        self._takes = {dump_id: costs.seconds(one, rng) for dump_id, one in self._entries.items()}
         self._jobs = jobs
         self._waiting = sorted(self._entries, key=lambda dump_id: (-(self._entries[dump_id].weight or 0.0), dump_id))
         self._busy: list[tuple[float, int]] = []
         self._done: set[int] = set()
-        self.ledger = ObjectProgress(plan, self._program, jobs)
+        self.progress = ObjectProgress(plan, self._program, jobs)
 
-    def run(self, *, every_s: float = 2.0, before: PreviousRun | None = None, shares: bool = True) -> Run:
+    def run(self, *, every_s: float = 2.0, before: PreviousRun | None = None, shares: bool = True) -> ForecastRun:
         now, look, memory, looks = 0.0, every_s, ForecastState(), []
         while self._waiting or self._busy:
             for dump_id in self._startable():
                 heapq.heappush(self._busy, (now + self._takes[dump_id], dump_id))
-                self._say(now, dump_id, begins=True)
+                self._add_line(now, dump_id, begins=True)
             while look < self._busy[0][0]:
                 if shares:
-                    self._see(look)
-                told = forecast(self.ledger, at(look), jobs=self._jobs, state=memory, previous=before)
-                looks.append((look, told))
+                    self._observe(look)
+                predicted = forecast(self.progress, at(look), jobs=self._jobs, state=memory, previous=before)
+                looks.append((look, predicted))
                 look += every_s
             now, dump_id = heapq.heappop(self._busy)
             self._done.add(dump_id)
-            self._say(now, dump_id, begins=False)
-        self.ledger.program_ended(at(now), 0)
-        return Run(self.ledger, now, looks)
+            self._add_line(now, dump_id, begins=False)
+        self.progress.program_ended(at(now), 0)
+        return ForecastRun(self.progress, now, looks)
 
     def _startable(self) -> Iterator[int]:
         for dump_id in list(self._waiting):
             if len(self._busy) >= self._jobs:
                 return
             one = self._entries[dump_id]
-            if all(need in self._done for need in one.needs if need in self._entries) and not self._shut_out(one):
+            if all(need in self._done for need in one.needs if need in self._entries) and not self._locked_out(one):
                 self._waiting.remove(dump_id)
                 yield dump_id
 
-    def _shut_out(self, one: DumpEntry) -> bool:
+    def _locked_out(self, one: DumpEntry) -> bool:
         """A key or constraint works at its tables alone: its own, and the one it refers to."""
         others = [self._entries[dump_id] for _, dump_id in self._busy]
         return any(
@@ -182,28 +182,28 @@ class Restore:
     def _tables(self, one: DumpEntry) -> set[int | None]:
         return {one.table} | {need for need in one.needs if need in self._entries and need < 20_000}
 
-    def _say(self, now: float, dump_id: int, *, begins: bool) -> None:
+    def _add_line(self, now: float, dump_id: int, *, begins: bool) -> None:
         one = self._entries[dump_id]
         if self._program == "pg_dump":
-            said = f'dumping contents of table "public.{one.tag}"'
+            message = f'dumping contents of table "public.{one.tag}"'
         elif self._jobs > 1:
-            said = f"launching item {dump_id} {one.desc} {one.tag}"
+            message = f"launching item {dump_id} {one.desc} {one.tag}"
         elif one.desc == "TABLE DATA":
-            said = f'processing data for table "public.{one.tag}"'
+            message = f'processing data for table "public.{one.tag}"'
         else:
-            said = f'creating {one.desc} "public.{one.tag}"'
+            message = f'creating {one.desc} "public.{one.tag}"'
         if not begins:
-            said = f"finished item {dump_id} {one.desc} {one.tag}"
+            message = f"finished item {dump_id} {one.desc} {one.tag}"
         if begins or self._jobs > 1:
-            self.ledger.add_line(at(now), f"{self._program}: {said}")
+            self.progress.add_line(at(now), f"{self._program}: {message}")
 
-    def _see(self, now: float) -> None:
+    def _observe(self, now: float) -> None:
         for ends, dump_id in self._busy:
             one = self._entries[dump_id]
             if one.phase == "data" and one.weight is not None:
                 begun = ends - self._takes[dump_id]
                 done = one.weight * (now - begun) / self._takes[dump_id]
-                self.ledger.observe_running(dump_id, at(now), done=done, total=one.weight, unit="bytes")
+                self.progress.observe_running(dump_id, at(now), done=done, total=one.weight, unit="bytes")
 
 
 def at(seconds: float) -> int:

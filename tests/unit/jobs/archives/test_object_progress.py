@@ -29,19 +29,19 @@ MANY = (
 """Two objects begun and the end of the second, as one worker and as two tell it."""
 
 
-def heard(ledger: ObjectProgress, *lines: str) -> ObjectProgress:
+def add_lines(progress: ObjectProgress, *lines: str) -> ObjectProgress:
     """A line each second."""
     for seconds, line in enumerate(lines):
-        ledger.add_line(at(seconds), line)
-    return ledger
+        progress.add_line(at(seconds), line)
+    return progress
 
 
-def states(ledger: ObjectProgress) -> dict[int, str]:
-    return {dump_id: item.state for dump_id, item in ledger.objects().items() if item.state != "waiting"}
+def states(progress: ObjectProgress) -> dict[int, str]:
+    return {dump_id: item.state for dump_id, item in progress.objects().items() if item.state != "waiting"}
 
 
 def test_with_jobs_every_object_has_its_exact_time() -> None:
-    ledger = heard(
+    progress = add_lines(
         ObjectProgress(PLAN, "pg_restore", 2),
         "pg_restore: entering main parallel loop",
         "pg_restore: launching item 1000 TABLE DATA t0",
@@ -49,10 +49,10 @@ def test_with_jobs_every_object_has_its_exact_time() -> None:
         'pg_restore: processing data for table "public.t1"',
         "pg_restore: finished item 1001 TABLE DATA t1",
     )
-    item = ledger.objects()[1001]
+    item = progress.objects()[1001]
     assert (item.state, item.exact, item.seconds) == ("done", True, 2.0)
-    assert ledger.counts() == (1, 1, 7, 0)
-    data = ledger.phases(at(5))[1]
+    assert progress.counts() == (1, 1, 7, 0)
+    data = progress.phases(at(5))[1]
     assert (data.name, data.state, data.running, data.done, data.wall_s, data.busy_s) == (
         "data",
         "running",
@@ -64,30 +64,30 @@ def test_with_jobs_every_object_has_its_exact_time() -> None:
 
 
 def test_one_worker_logs_no_end_so_the_next_start_is_the_end() -> None:
-    ledger = heard(
+    progress = add_lines(
         ObjectProgress(PLAN, "pg_restore", 1),
         'pg_restore: processing data for table "public.t0"',
         'pg_restore: processing data for table "public.t1"',
         'pg_restore: creating CONSTRAINT "public.t0 pk0"',
     )
-    assert states(ledger) == {1000: "done", 1001: "done", 20_000: "running"}
-    assert not ledger.objects()[1000].exact
-    ledger.program_ended(at(9), 0)
-    assert ledger.objects()[20_000].seconds == 7.0
+    assert states(progress) == {1000: "done", 1001: "done", 20_000: "running"}
+    assert not progress.objects()[1000].exact
+    progress.program_ended(at(9), 0)
+    assert progress.objects()[20_000].seconds == 7.0
 
 
 def test_a_dump_with_unknown_jobs_is_parallel_once_it_logs_finished() -> None:
-    ledger = heard(
+    progress = add_lines(
         ObjectProgress(PLAN, "pg_dump"),
         "pg_dump: reading schemas",
         'pg_dump: dumping contents of table "public.t0"',
         'pg_dump: dumping contents of table "public.t1"',
     )
-    assert states(ledger) == {1000: "done", 1001: "running"}
-    ledger.add_line(at(4), "pg_dump: finished item 1001 TABLE DATA t1")
-    assert states(ledger) == {1000: "running", 1001: "done"}
-    assert set(ledger.objects()) == {1000, 1001}
-    assert ledger.phases(at(5))[0].state == "done"
+    assert states(progress) == {1000: "done", 1001: "running"}
+    progress.add_line(at(4), "pg_dump: finished item 1001 TABLE DATA t1")
+    assert states(progress) == {1000: "running", 1001: "done"}
+    assert set(progress.objects()) == {1000, 1001}
+    assert progress.phases(at(5))[0].state == "done"
 
 
 def test_lines_read_twice_change_nothing() -> None:
@@ -96,57 +96,61 @@ def test_lines_read_twice_change_nothing() -> None:
         "pg_restore: finished item 1000 TABLE DATA t0",
         "pg_restore: launching item 20000 CONSTRAINT t0 pk0",
     )
-    ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), *lines)
-    before = (states(ledger), ledger.objects()[1000].seconds, ledger.phases(at(9)))
+    progress = add_lines(ObjectProgress(PLAN, "pg_restore", 2), *lines)
+    before = (states(progress), progress.objects()[1000].seconds, progress.phases(at(9)))
     for line in lines:
-        ledger.add_line(at(5), line)
-    assert (states(ledger), ledger.objects()[1000].seconds, ledger.phases(at(9))) == before
+        progress.add_line(at(5), line)
+    assert (states(progress), progress.objects()[1000].seconds, progress.phases(at(9))) == before
 
 
 def test_a_job_found_midway_counts_what_is_still_logged() -> None:
-    ledger = ObjectProgress(PLAN, "pg_restore", 2)
-    ledger.observe_finished(1000)
-    ledger.observe_finished(("CONSTRAINT", "public", "t0 pk0"))
-    ledger.observe_running(("public", "t1"), at(60), done=1 * MB, total=2 * MB, unit="bytes", pid=812, since_us=at(50))
-    heard(ledger, "pg_restore: finished item 40000 INDEX ix0_0", "pg_restore: finished item 99 INDEX nobody_planned")
-    assert states(ledger) == {1000: "done", 20_000: "done", 1001: "running", 40_000: "done", 99: "done"}
-    assert ledger.objects()[1000].seconds is None
-    item = ledger.objects()[1001]
+    progress = ObjectProgress(PLAN, "pg_restore", 2)
+    progress.observe_finished(1000)
+    progress.observe_finished(("CONSTRAINT", "public", "t0 pk0"))
+    progress.observe_running(
+        ("public", "t1"), at(60), done=1 * MB, total=2 * MB, unit="bytes", pid=812, since_us=at(50)
+    )
+    add_lines(
+        progress, "pg_restore: finished item 40000 INDEX ix0_0", "pg_restore: finished item 99 INDEX nobody_planned"
+    )
+    assert states(progress) == {1000: "done", 20_000: "done", 1001: "running", 40_000: "done", 99: "done"}
+    assert progress.objects()[1000].seconds is None
+    item = progress.objects()[1001]
     assert (item.share, item.pid, item.started_us, item.exact) == (0.5, 812, at(50), False)
 
 
 def test_an_object_gone_at_an_observation_ended_between_it_and_the_previous_one() -> None:
-    ledger = ObjectProgress(PLAN, "pg_restore", 2)
-    ledger.observe_running(1000, at(10), since_us=at(9))
-    ledger.observe_finished(1000, at(12))
-    assert ledger.objects()[1000].seconds == 2.0
+    progress = ObjectProgress(PLAN, "pg_restore", 2)
+    progress.observe_running(1000, at(10), since_us=at(9))
+    progress.observe_finished(1000, at(12))
+    assert progress.objects()[1000].seconds == 2.0
 
 
 def test_an_object_observed_just_after_its_start_has_no_long_duration() -> None:
-    ledger = ObjectProgress(PLAN, "pg_restore", 2)
-    ledger.observe_running(1000, at(10), since_us=at(10) - 200_000)
-    ledger.observe_finished(1000, at(13))
-    ledger.observe_running(1001, at(10))
-    ledger.observe_finished(1001, at(12))
-    assert ledger.objects()[1000].seconds == 0.4
-    assert ledger.objects()[1001].seconds == 1.0, "nobody knows when it began: half way"
+    progress = ObjectProgress(PLAN, "pg_restore", 2)
+    progress.observe_running(1000, at(10), since_us=at(10) - 200_000)
+    progress.observe_finished(1000, at(13))
+    progress.observe_running(1001, at(10))
+    progress.observe_finished(1001, at(12))
+    assert progress.objects()[1000].seconds == 0.4
+    assert progress.objects()[1001].seconds == 1.0, "nobody knows when it began: half way"
 
 
 def test_messages_override_observation() -> None:
-    ledger = heard(
+    progress = add_lines(
         ObjectProgress(PLAN, "pg_restore", 2),
         "pg_restore: launching item 1000 TABLE DATA t0",
         "pg_restore: finished item 1000 TABLE DATA t0",
     )
-    ledger.observe_running(1000, at(5), done=1.0, total=2.0)
-    ledger.observe_finished(1000, at(6))
-    assert ledger.objects()[1000].ended_us == at(1)
+    progress.observe_running(1000, at(5), done=1.0, total=2.0)
+    progress.observe_finished(1000, at(6))
+    assert progress.objects()[1000].ended_us == at(1)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_error_belongs_to_the_object_named_before_it(jobs: int) -> None:
     begins, ends = MANY if jobs > 1 else ONE
-    ledger = heard(
+    progress = add_lines(
         ObjectProgress(PLAN, "pg_restore", jobs),
         *begins,
         "pg_restore: while PROCESSING TOC:",
@@ -157,9 +161,9 @@ def test_an_error_belongs_to_the_object_named_before_it(jobs: int) -> None:
         ends,
         "pg_restore: warning: errors ignored on restore: 1",
     )
-    assert states(ledger)[20_000] == "failed"
-    error = ledger.errors[0]
-    assert (ledger.error_count, ledger.ignored, error.dump_id, error.schema, error.tag) == (
+    assert states(progress)[20_000] == "failed"
+    error = progress.errors[0]
+    assert (progress.error_count, progress.ignored, error.dump_id, error.schema, error.tag) == (
         1,
         1,
         20_000,
@@ -167,47 +171,47 @@ def test_an_error_belongs_to_the_object_named_before_it(jobs: int) -> None:
         "t0 pk0",
     )
     assert "Key (id)=(7) is duplicated." in error.text
-    ledger.program_ended(at(20), 1)
-    assert "failed" not in {item.state for item in ledger.objects().values() if item.entry.dump_id != 20_000}
+    progress.program_ended(at(20), 1)
+    assert "failed" not in {item.state for item in progress.objects().values() if item.entry.dump_id != 20_000}
 
 
 def test_multi_line_names_and_names_without_a_schema_find_their_objects() -> None:
-    ledger = heard(
+    progress = add_lines(
         ObjectProgress(ODD, "pg_restore", 1),
         'pg_restore: processing data for table "public.odd "one"',
         'of two lines"',
         "pg_restore: processing BLOBS",
         "pg_restore: executing SEQUENCE SET s1",
     )
-    assert states(ledger) == {1: "done", 2: "done", 3: "running"}
+    assert states(progress) == {1: "done", 2: "done", 3: "running"}
 
 
 def test_excluded_objects_are_not_counted() -> None:
-    ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: skipping item 60001 FK CONSTRAINT t1 fk1")
-    assert ledger.phases(at(1))[3].objects == 0
-    assert ledger.counts() == (0, 0, 8, 0)
+    progress = add_lines(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: skipping item 60001 FK CONSTRAINT t1 fk1")
+    assert progress.phases(at(1))[3].objects == 0
+    assert progress.counts() == (0, 0, 8, 0)
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "done"), (1, "failed"), (-9, "failed"), (None, "unknown")])
 def test_objects_active_when_the_program_ended_are_not_guessed(code: int | None, state: str) -> None:
-    ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: launching item 1000 TABLE DATA t0")
-    ledger.program_ended(at(5), code)
-    assert ledger.objects()[1000].state == state
+    progress = add_lines(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: launching item 1000 TABLE DATA t0")
+    progress.program_ended(at(5), code)
+    assert progress.objects()[1000].state == state
 
 
 def test_without_a_plan_the_objects_are_those_named() -> None:
-    ledger = heard(
+    progress = add_lines(
         ObjectProgress(None, "pg_restore", 2),
         "pg_restore: entering main parallel loop",
         "pg_restore: launching item 7 INDEX i",
         'pg_restore: creating INDEX "public.i"',
         "pg_restore: finished item 7 INDEX i",
     )
-    assert states(ledger) == {7: "done"}
+    assert states(progress) == {7: "done"}
 
 
 def test_psql_logs_the_end_of_each_statement_and_echoes_its_text() -> None:
-    ledger = heard(
+    progress = add_lines(
         ObjectProgress(None, "psql"),
         "SET",
         "COPY public.orders (id, note) FROM stdin;",
@@ -217,31 +221,31 @@ def test_psql_logs_the_end_of_each_statement_and_echoes_its_text() -> None:
         "ALTER TABLE",
         'psql:<stdin>:812: ERROR:  relation "x" already exists',
     )
-    made = [(item.entry.desc, item.entry.tag, item.entry.phase, item.seconds) for item in ledger.objects().values()]
+    made = [(item.entry.desc, item.entry.tag, item.entry.phase, item.seconds) for item in progress.objects().values()]
     assert made == [
         ("TABLE DATA", "orders", "data", 1.0),
         ("CONSTRAINT", "orders orders_pkey", "indexes", 2.0),
     ]
-    assert ledger.error_count == 1
+    assert progress.error_count == 1
 
 
 def test_a_command_tag_ends_the_only_observed_object_of_its_kind() -> None:
-    ledger = ObjectProgress(None, "psql")
-    ledger.observe_running(("TABLE DATA", "public", "orders"), at(10))
-    ledger.add_line(at(70), "COPY 1000")
-    assert [(item.entry.tag, item.seconds) for item in ledger.objects().values()] == [("orders", 60.0)]
+    progress = ObjectProgress(None, "psql")
+    progress.observe_running(("TABLE DATA", "public", "orders"), at(10))
+    progress.add_line(at(70), "COPY 1000")
+    assert [(item.entry.tag, item.seconds) for item in progress.objects().values()] == [("orders", 60.0)]
 
 
 def test_changes_are_reported_once() -> None:
-    ledger = heard(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: launching item 1000 TABLE DATA t0")
-    assert [item.entry.dump_id for item in ledger.take_changed()] == [1000]
-    assert ledger.take_changed() == ()
+    progress = add_lines(ObjectProgress(PLAN, "pg_restore", 2), "pg_restore: launching item 1000 TABLE DATA t0")
+    assert [item.entry.dump_id for item in progress.take_changed()] == [1000]
+    assert progress.take_changed() == ()
 
 
 def test_hostile_output_stays_within_limits() -> None:
-    ledger = ObjectProgress(None, "pg_restore", 1)
+    progress = ObjectProgress(None, "pg_restore", 1)
     for n in range(1500):
-        ledger.add_line(at(n), "pg_restore: error: " + "x" * 100_000)
-    assert ledger.error_count == 1500
-    assert len(ledger.errors) == 1000
-    assert max(len(one.text) for one in ledger.errors) <= 500
+        progress.add_line(at(n), "pg_restore: error: " + "x" * 100_000)
+    assert progress.error_count == 1500
+    assert len(progress.errors) == 1000
+    assert max(len(one.text) for one in progress.errors) <= 500

@@ -37,8 +37,14 @@ from dba_console.jobs.archives.program_messages import read_lines
 def test_a_line_is_parsed_into_object_and_state(
     line: str, kind: str, dump_id: int | None, desc: str | None, schema: str | None, tag: str
 ) -> None:
-    said = read_lines(line)[0]
-    assert (said.kind, said.dump_id, said.desc, said.schema, said.tag) == (kind, dump_id, desc, schema, tag)
+    message = read_lines(line)[0]
+    assert (message.kind, message.dump_id, message.desc, message.schema, message.tag) == (
+        kind,
+        dump_id,
+        desc,
+        schema,
+        tag,
+    )
 
 
 def test_errors_and_ignored_errors_are_distinguished() -> None:
@@ -70,13 +76,13 @@ def test_errors_and_ignored_errors_are_distinguished() -> None:
 def test_a_psql_statement_ends_with_its_tag_and_errors_with_their_line(
     line: str, kind: str, desc: str | None, count: int | None
 ) -> None:
-    said = read_lines(line)[0]
-    assert (said.kind, said.desc, said.count) == (kind, desc, count)
+    message = read_lines(line)[0]
+    assert (message.kind, message.desc, message.count) == (kind, desc, count)
 
 
 def test_two_processes_on_one_line_are_two_messages() -> None:
-    said = read_lines("pg_restore: pg_restore: finished item 3 INDEX ipg_restore: launching item 4 INDEX j")
-    assert [(one.kind, one.dump_id, one.tag) for one in said] == [("done", 3, "i"), ("launch", 4, "j")]
+    message = read_lines("pg_restore: pg_restore: finished item 3 INDEX ipg_restore: launching item 4 INDEX j")
+    assert [(one.kind, one.dump_id, one.tag) for one in message] == [("done", 3, "i"), ("launch", 4, "j")]
 
 
 @pytest.mark.parametrize(
@@ -93,17 +99,17 @@ def test_two_processes_on_one_line_are_two_messages() -> None:
 def test_a_line_end_split_off_by_another_process_is_still_read(
     line: str, kind: str, dump_id: int | None, name: str
 ) -> None:
-    said = read_lines(line)[0]
-    assert (said.kind, said.dump_id, said.name) == (kind, dump_id, name)
+    message = read_lines(line)[0]
+    assert (message.kind, message.dump_id, message.name) == (kind, dump_id, name)
 
 
 def test_a_program_named_inside_quotes_is_part_of_the_name() -> None:
-    said = read_lines('pg_restore: creating TABLE "public.x pg_restore: finished item 3 INDEX y"')
-    assert [(one.kind, one.tag) for one in said] == [("start", "x pg_restore: finished item 3 INDEX y")]
+    message = read_lines('pg_restore: creating TABLE "public.x pg_restore: finished item 3 INDEX y"')
+    assert [(one.kind, one.tag) for one in message] == [("start", "x pg_restore: finished item 3 INDEX y")]
 
 
 @given(st.text(max_size=300))
 def test_any_line_is_parsed(line: str) -> None:
     for start in ("", "pg_restore: ", "pg_dump: finished item "):
-        for said in read_lines(start + line):
-            assert said.kind
+        for message in read_lines(start + line):
+            assert message.kind

@@ -12,7 +12,7 @@ from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.previous_run import PreviousRun, RunPhase
 from dba_console.jobs.archives.progress_forecast import ForecastState, forecast
 from dba_console.jobs.archives.toc import DumpEntry
-from tests.unit.jobs.archives.made_archives import MB, Restore, Run, Truth, at, plan_of_sizes
+from tests.unit.jobs.archives.made_archives import MB, ForecastRun, ObjectCosts, SimulatedRestore, at, plan_of_sizes
 
 EQUAL = [200 * MB] * 10
 UNEVEN = [1800 * MB, *[10 * MB] * 20]
@@ -20,56 +20,58 @@ TINY = [1800 * MB, *[MB // 4 + 3000 * n for n in range(200)]]
 WITHIN = 0.15
 
 
-def held(run: Run) -> None:
+def assert_promises(run: ForecastRun) -> None:
     """What is promised of every course of looks."""
-    parts = [told.pct for _, told in run.looks if told.pct is not None]
+    parts = [predicted.pct for _, predicted in run.forecasts if predicted.pct is not None]
     assert parts == sorted(parts)
     assert all(0 <= part < 100 for part in parts)
-    for _, told in run.looks:
-        assert (told.eta_s is None) == (told.eta_grade == "unknown") == (told.reason is not None)
-        for phase in told.phases:
+    for _, predicted in run.forecasts:
+        assert (predicted.eta_s is None) == (predicted.eta_grade == "unknown") == (predicted.reason is not None)
+        for phase in predicted.phases:
             assert phase.pct is None or 0 <= phase.pct <= 100
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 4])
 @pytest.mark.parametrize("sizes", [EQUAL, UNEVEN, TINY], ids=["equal", "uneven", "tiny"])
 def test_the_eta_of_a_restore_is_within_15_percent_over_its_second_half(sizes: list[int], jobs: int) -> None:
-    run = Restore(plan_of_sizes(sizes), jobs, truth=Truth(fk=40.0)).run()
-    held(run)
+    run = SimulatedRestore(plan_of_sizes(sizes), jobs, costs=ObjectCosts(fk=40.0)).run()
+    assert_promises(run)
     assert run.errors()
     assert max(run.errors()) <= WITHIN
 
 
 @pytest.mark.parametrize("sizes", [EQUAL, UNEVEN, TINY], ids=["equal", "uneven", "tiny"])
 def test_every_observation_of_the_second_half_of_a_dump_has_an_eta(sizes: list[int]) -> None:
-    run = Restore(plan_of_sizes(sizes), 2, dumps=True).run(every_s=1.0)
-    held(run)
+    run = SimulatedRestore(plan_of_sizes(sizes), 2, dumps=True).run(every_s=1.0)
+    assert_promises(run)
     assert len(run.errors()) == len(run.second_half())
     assert max(run.errors()) <= WITHIN
 
 
 def test_without_row_observations_the_messages_suffice() -> None:
-    run = Restore(plan_of_sizes(EQUAL), 2, truth=Truth(fk=40.0)).run(shares=False)
-    held(run)
+    run = SimulatedRestore(plan_of_sizes(EQUAL), 2, costs=ObjectCosts(fk=40.0)).run(shares=False)
+    assert_promises(run)
     assert run.errors()
     assert max(run.errors()) <= WITHIN
 
 
 def test_the_previous_run_gives_the_durations_of_indexes_and_keys() -> None:
-    first = Restore(plan_of_sizes(UNEVEN), 2, seed=1).run()
-    told = [RunPhase(one.name, one.wall_s or 0.0, one.busy_s) for one in first.ledger.phases(0)]
-    again = Restore(plan_of_sizes(UNEVEN), 2, seed=2).run(before=PreviousRun(wall_s=first.seconds, phases=tuple(told)))
-    held(again)
+    first = SimulatedRestore(plan_of_sizes(UNEVEN), 2, seed=1).run()
+    predicted = [RunPhase(one.name, one.wall_s or 0.0, one.busy_s) for one in first.progress.phases(0)]
+    again = SimulatedRestore(plan_of_sizes(UNEVEN), 2, seed=2).run(
+        before=PreviousRun(wall_s=first.seconds, phases=tuple(predicted))
+    )
+    assert_promises(again)
     assert len(again.errors()) == len(again.second_half())
     assert max(again.errors()) <= WITHIN
-    assert any(one.eta_grade == "history" for _, one in again.looks)
+    assert any(one.eta_grade == "history" for _, one in again.forecasts)
 
 
 def test_nothing_is_estimated_while_the_remaining_kinds_were_never_measured() -> None:
-    run = Restore(plan_of_sizes(EQUAL), 2).run()
-    loading = [told for seconds, told in run.looks if seconds < 30]
+    run = SimulatedRestore(plan_of_sizes(EQUAL), 2).run()
+    loading = [predicted for seconds, predicted in run.forecasts if seconds < 30]
     assert loading
-    assert all(told.eta_s is None and told.reason for told in loading)
+    assert all(predicted.eta_s is None and predicted.reason for predicted in loading)
 
 
 def test_nothing_is_estimated_for_objects_of_unknown_size() -> None:
@@ -77,57 +79,57 @@ def test_nothing_is_estimated_for_objects_of_unknown_size() -> None:
     bare = DumpPlan(
         entries=tuple(type(one)(dump_id=one.dump_id, desc=one.desc, phase=one.phase) for one in plan.entries)
     )
-    ledger = ObjectProgress(bare, "pg_restore", 2)
-    ledger.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
-    told = forecast(ledger, at(60), state=ForecastState())
-    assert (told.pct, told.grade, told.eta_s, told.eta_grade) == (None, "unknown", None, "unknown")
-    assert told.reason == "the sizes of its objects are unknown"
+    progress = ObjectProgress(bare, "pg_restore", 2)
+    progress.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
+    predicted = forecast(progress, at(60), state=ForecastState())
+    assert (predicted.pct, predicted.grade, predicted.eta_s, predicted.eta_grade) == (None, "unknown", None, "unknown")
+    assert predicted.reason == "the sizes of its objects are unknown"
 
 
 def test_a_materialized_view_and_its_index_make_no_other_object_unknown() -> None:
     plan = plan_of_sizes([100 * MB, 100 * MB], keys=False)
     view = DumpEntry(dump_id=9, desc="MATERIALIZED VIEW DATA", phase="rest", tag="v", table=9)
     index = DumpEntry(dump_id=10, desc="INDEX", phase="indexes", tag="v_idx", table=9, needs=(9,))
-    ledger = ObjectProgress(DumpPlan(entries=(*plan.entries, view, index), format="directory"), "pg_restore", 1)
-    said = "pg_restore: launching item {} TABLE DATA t{}", "pg_restore: finished item {} TABLE DATA t{}"
-    ledger.add_line(at(0), said[0].format(1000, 0))
-    ledger.add_line(at(10), said[1].format(1000, 0))
-    ledger.add_line(at(10), said[0].format(1001, 1))
-    ledger.observe_running(1001, at(15), 50.0, 100.0, "bytes", 1)
-    told = forecast(ledger, at(15), state=ForecastState())
-    data = next(one for one in told.phases if one.name == "data")
-    assert (data.pct, told.pct is not None) == (75.0, True)
+    progress = ObjectProgress(DumpPlan(entries=(*plan.entries, view, index), format="directory"), "pg_restore", 1)
+    message = "pg_restore: launching item {} TABLE DATA t{}", "pg_restore: finished item {} TABLE DATA t{}"
+    progress.add_line(at(0), message[0].format(1000, 0))
+    progress.add_line(at(10), message[1].format(1000, 0))
+    progress.add_line(at(10), message[0].format(1001, 1))
+    progress.observe_running(1001, at(15), 50.0, 100.0, "bytes", 1)
+    predicted = forecast(progress, at(15), state=ForecastState())
+    data = next(one for one in predicted.phases if one.name == "data")
+    assert (data.pct, predicted.pct is not None) == (75.0, True)
     assert data.eta_s == pytest.approx(5.0, rel=0.1)
-    assert told.reason is None or "the sizes" not in told.reason
-    assert any("materialized view" in note for note in told.notes)
+    assert predicted.reason is None or "the sizes" not in predicted.reason
+    assert any("materialized view" in note for note in predicted.notes)
 
 
 def test_a_job_without_objects_is_estimated_by_the_previous_run_until_it_is_late() -> None:
-    ledger = ObjectProgress(None, "psql")
-    ledger.add_line(at(0), "SET")
+    progress = ObjectProgress(None, "psql")
+    progress.add_line(at(0), "SET")
     memory, before = ForecastState(), PreviousRun(wall_s=100.0)
-    halfway = forecast(ledger, at(50), state=memory, previous=before)
+    halfway = forecast(progress, at(50), state=memory, previous=before)
     assert (halfway.pct, halfway.eta_s, halfway.eta_grade) == (50.0, 50.0, "history")
-    late = forecast(ledger, at(130), state=memory, previous=before)
+    late = forecast(progress, at(130), state=memory, previous=before)
     assert (late.pct, late.eta_s, late.eta_grade) == (50.0, None, "unknown")
     assert late.reason == "it takes longer than the previous run"
 
 
 def test_it_is_complete_only_if_it_ended_well() -> None:
     for code, pct in ((0, 100.0), (1, None), (None, None)):
-        ledger = ObjectProgress(plan_of_sizes([MB]), "pg_restore", 2)
-        ledger.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
-        ledger.program_ended(at(9), code)
-        assert forecast(ledger, at(10)).pct == pct
+        progress = ObjectProgress(plan_of_sizes([MB]), "pg_restore", 2)
+        progress.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
+        progress.program_ended(at(9), code)
+        assert forecast(progress, at(10)).pct == pct
 
 
 def test_a_lower_bound_from_before_an_agent_restart_is_kept() -> None:
-    restore = Restore(plan_of_sizes(EQUAL), 2, dumps=True).run()
-    ledger = ObjectProgress(restore.ledger.plan, "pg_dump", 2)
-    ledger.observe_running(1000, at(20), done=150 * MB, total=200 * MB, unit="bytes", since_us=at(0))
-    told = forecast(ledger, at(20), state=ForecastState(pct=61.0))
-    assert told.pct is not None
-    assert told.pct >= 61.0
+    restore = SimulatedRestore(plan_of_sizes(EQUAL), 2, dumps=True).run()
+    progress = ObjectProgress(restore.progress.plan, "pg_dump", 2)
+    progress.observe_running(1000, at(20), done=150 * MB, total=200 * MB, unit="bytes", since_us=at(0))
+    predicted = forecast(progress, at(20), state=ForecastState(pct=61.0))
+    assert predicted.pct is not None
+    assert predicted.pct >= 61.0
 
 
 @given(
@@ -139,15 +141,17 @@ def test_a_lower_bound_from_before_an_agent_restart_is_kept() -> None:
 def test_whatever_the_sizes_the_done_part_never_goes_back_nor_reaches_100(
     sizes: list[int], jobs: int, noise: float, seed: int
 ) -> None:
-    held(Restore(plan_of_sizes(sizes), jobs, truth=Truth(noise=noise), seed=seed).run(every_s=5.0))
+    assert_promises(
+        SimulatedRestore(plan_of_sizes(sizes), jobs, costs=ObjectCosts(noise=noise), seed=seed).run(every_s=5.0)
+    )
 
 
 @pytest.mark.parametrize(("measured", "seconds"), [(2, 60.0), (6, 2.0)])
 def test_a_slow_key_sets_no_rate_once_several_of_its_size_were_measured(measured: int, seconds: float) -> None:
-    ledger = ObjectProgress(plan_of_sizes([10 * MB] * 10), "pg_restore", 2)
+    progress = ObjectProgress(plan_of_sizes([10 * MB] * 10), "pg_restore", 2)
     for nth in range(1, measured + 1):
-        ledger.observe_running(60_000 + nth, at(10 * nth))
-        ledger.observe_finished(60_000 + nth, at(10 * nth + 4))
-    ledger.observe_running(60_009, at(100))
-    cost = CostModel(ledger.classes, ledger.running_objects, at(160), None).cost("FK CONSTRAINT", 10.0 * MB)
+        progress.observe_running(60_000 + nth, at(10 * nth))
+        progress.observe_finished(60_000 + nth, at(10 * nth + 4))
+    progress.observe_running(60_009, at(100))
+    cost = CostModel(progress.classes, progress.running_objects, at(160), None).cost("FK CONSTRAINT", 10.0 * MB)
     assert cost is not None and cost.seconds == pytest.approx(seconds)

@@ -32,9 +32,9 @@ def test_every_known_archive_version_is_read(minor: int) -> None:
 
 
 def test_a_custom_archive_has_data_offsets_and_a_piped_one_does_not() -> None:
-    told = read_toc(archive(*(entry(n, "TABLE DATA", "t", offset=n * 100, form=1) for n in (2, 3)), form=1))
-    assert [one.offset for one in told.entries] == [200, 300]
-    assert sizes_by_offset(told, 1000) == {2: 100, 3: 700}
+    reported = read_toc(archive(*(entry(n, "TABLE DATA", "t", offset=n * 100, form=1) for n in (2, 3)), form=1))
+    assert [one.offset for one in reported.entries] == [200, 300]
+    assert sizes_by_offset(reported, 1000) == {2: 100, 3: 700}
     piped = read_toc(archive(entry(2, "TABLE DATA", "t", form=1), form=1))
     assert piped.entries[0].offset is None
     assert sizes_by_offset(piped, 1000) == {}

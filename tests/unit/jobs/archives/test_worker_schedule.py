@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dba_console.jobs.archives.critical_path import Task, critical_objects, critical_path, longest_chain, makespan
-from tests.unit.jobs.archives.made_archives import MB, Restore, Truth, plan_of_sizes
+from tests.unit.jobs.archives.made_archives import MB, ObjectCosts, SimulatedRestore, plan_of_sizes
 
 
 def task(dump_id: int, seconds: float, *needs: int, table: int | None = None, shares: bool = True) -> Task:
@@ -65,8 +65,8 @@ def test_the_largest_table_its_key_and_its_indexes_are_the_critical_path() -> No
 
 
 def test_after_a_run_the_critical_path_has_its_measured_times() -> None:
-    run = Restore(plan_of_sizes([500 * MB, 10 * MB]), 2, truth=Truth(noise=0.0)).run()
-    links = critical_objects(run.ledger)
+    run = SimulatedRestore(plan_of_sizes([500 * MB, 10 * MB]), 2, costs=ObjectCosts(noise=0.0)).run()
+    links = critical_objects(run.progress)
     assert [link.entry.tag for link in links][:2] == ["t0", "t0 pk0"]
     assert all(link.measured for link in links)
     assert sum(link.seconds or 0.0 for link in links) <= run.seconds + 0.1

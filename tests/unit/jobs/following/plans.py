@@ -1,4 +1,4 @@
-"""Plans and ledgers by hand: so many equal tables with a key and an index each, in the archive's order."""
+"""Plans by hand: equal tables with a key and an index each, in the archive's order."""
 
 from __future__ import annotations
 

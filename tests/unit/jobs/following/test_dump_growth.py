@@ -1,4 +1,4 @@
-"""A growing directory is followed without looking at all of it again and again."""
+"""A growing directory is followed without reading all of it again and again."""
 
 from __future__ import annotations
 

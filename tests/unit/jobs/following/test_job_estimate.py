@@ -41,7 +41,7 @@ def test_a_run_with_ten_times_the_size_is_not_comparable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "elapsed_s", "read_at_s", "said"),
+    ("read", "elapsed_s", "read_at_s", "expected"),
     [
         (0.01, 1.0, None, ScriptProgress(0.5, None)),
         (0.5, 25.0, None, ScriptProgress(25.0, 75.0)),
@@ -50,11 +50,11 @@ def test_a_run_with_ten_times_the_size_is_not_comparable() -> None:
     ],
 )
 def test_a_script_has_the_progress_of_its_file_and_then_that_of_previous_runs(
-    read: float, elapsed_s: float, read_at_s: float | None, said: ScriptProgress
+    read: float, elapsed_s: float, read_at_s: float | None, expected: ScriptProgress
 ) -> None:
     share = estimate_script_progress(read, elapsed_s, read_at_s, NIGHTS)
     assert share is not None
-    assert (round(share.pct, 3), None if share.eta_s is None else round(share.eta_s, 3)) == said
+    assert (round(share.pct, 3), None if share.eta_s is None else round(share.eta_s, 3)) == expected
 
 
 def test_a_script_without_previous_runs_has_no_total_progress() -> None:
@@ -91,7 +91,7 @@ def database(name: str, tablespace: str | None = None) -> Database:
 
 
 @pytest.mark.parametrize(
-    ("told", "place"),
+    ("reported", "place"),
     [
         ({}, "/data"),
         ({"tablespaces": {"fast": "/fast"}, "databases": [database("app")]}, "/data"),
@@ -103,6 +103,6 @@ def database(name: str, tablespace: str | None = None) -> Database:
     ],
 )
 def test_a_database_grows_in_its_tablespace_and_an_unknown_one_elsewhere(
-    told: dict[str, Any], place: str | None
+    reported: dict[str, Any], place: str | None
 ) -> None:
-    assert database_directory(server(**{"data_directory": "/data", **told}), "app") == place
+    assert database_directory(server(**{"data_directory": "/data", **reported}), "app") == place

@@ -1,4 +1,4 @@
-"""What a program says is taken in, and what nobody here understands is not taken for silence."""
+"""Messages of a program are read, and a message that is not understood still counts as one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GERMAN = (
 )
 
 
-def heard(*lines: str) -> MessageFeed:
+def received(*lines: str) -> MessageFeed:
     hearing, ledger = MessageFeed(), ObjectProgress(None, "pg_restore", 2)
     words = NewMessages(tuple(StampedLine(at, "e", line) for at, line in enumerate(lines)), source="stderr in /x")
     hearing.feed(words, ledger, wait=False)
@@ -22,11 +22,11 @@ def heard(*lines: str) -> MessageFeed:
 
 
 def test_messages_in_another_language_are_not_understood() -> None:
-    assert heard(*GERMAN).is_not_english
-    assert not heard(*GERMAN, 'pg_restore: creating INDEX "public.i"').is_not_english, "that much is understood"
+    assert received(*GERMAN).is_not_english
+    assert not received(*GERMAN, 'pg_restore: creating INDEX "public.i"').is_not_english, "that much is understood"
 
 
 def test_silence_and_messages_of_others_are_not_another_language() -> None:
-    assert not heard().is_not_english
-    assert not heard("Sicherung beginnt", "").is_not_english
-    assert not heard("pg_restore: error: a worker process died unexpectedly").is_not_english
+    assert not received().is_not_english
+    assert not received("Sicherung beginnt", "").is_not_english
+    assert not received("pg_restore: error: a worker process died unexpectedly").is_not_english

@@ -1,4 +1,4 @@
-"""What a job works on is told by its sessions' statements and by the files its processes read, and by nothing else."""
+"""The active objects of a job follow from its sessions' statements and the files its processes read, nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def operation(kind: str, done: int, total: int | None = None, **detail: int) -> 
     return Operation(kind, 7, "appdb", None, "building index: scanning table", done, total, "bytes", dict(detail))
 
 
-def seen(
+def active_objects(
     *rows: Activity,
     index: PlanIndex | None = INDEX,
     operations: dict[int, Operation] | None = None,
@@ -38,7 +38,7 @@ def seen(
 
 
 def test_a_loaded_table_has_the_progress_of_its_file() -> None:
-    (active,) = seen(session(COPY), readings=(reading(),))
+    (active,) = active_objects(session(COPY), readings=(reading(),))
     assert active.entry is not None and active.entry.dump_id == 21
     assert (active.done, active.total, active.unit, active.measured) == (30.0, 100.0, "bytes", True)
 
@@ -47,7 +47,9 @@ def test_a_table_in_a_custom_archive_has_the_progress_of_the_read_offset() -> No
     plan = restore_plan(2)
     data = structs.replace(plan.entries[3], file=None, offset=1000)
     index = PlanIndex(DumpPlan(entries=(data,)))
-    (active,) = seen(session(COPY), index=index, readings=(reading("/backup/c.dump", pos=1000 + MB // 2, size=9 * MB),))
+    (active,) = active_objects(
+        session(COPY), index=index, readings=(reading("/backup/c.dump", pos=1000 + MB // 2, size=9 * MB),)
+    )
     assert (active.entry, active.done, active.total, active.measured) == (data, MB / 2, MB, True)
 
 
@@ -55,32 +57,32 @@ def test_a_dumped_table_has_the_progress_of_its_estimated_rows() -> None:
     plan = restore_plan(2)
     index = PlanIndex(DumpPlan(entries=(structs.replace(plan.entries[3], rows=1000.0),)))
     copying = operation("copy", 5000, tuples_processed=250)
-    (active,) = seen(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: copying})
+    (active,) = active_objects(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: copying})
     assert (active.done, active.total, active.unit, active.measured) == (250.0, 1000.0, "rows", False)
     beyond = operation("copy", 5000, tuples_processed=1250)
-    (active,) = seen(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: beyond})
+    (active,) = active_objects(session("COPY public.t2 (id) TO stdout;"), index=index, operations={7: beyond})
     assert (active.done, active.total) == (1250.0, 1250.0)
 
 
 def test_a_worker_whose_statement_is_not_conclusive_is_identified_by_its_file() -> None:
-    (active,) = seen(session("COPY cut sho"), readings=(reading("/backup/d/31.dat"),))
+    (active,) = active_objects(session("COPY cut sho"), readings=(reading("/backup/d/31.dat"),))
     assert active.entry is not None and active.entry.tag == "t3"
 
 
 def test_an_index_has_no_progress_but_the_phase_of_its_build() -> None:
     build = session("CREATE INDEX t1_i ON public.t1 USING btree (a);", wait_event_type="IO", wait_event="DataFileRead")
-    (active,) = seen(build, operations={7: operation("create_index", 40, 100)}, readings=(reading(),))
+    (active,) = active_objects(build, operations={7: operation("create_index", 40, 100)}, readings=(reading(),))
     assert active.entry is not None and active.entry.dump_id == 13
     assert (active.done, active.total) == (None, None)
     assert active.note == "building index: scanning table 40%, waits for IO:DataFileRead"
 
 
 def test_without_a_plan_an_object_has_its_name() -> None:
-    (active,) = seen(session(COPY), index=None)
+    (active,) = active_objects(session(COPY), index=None)
     assert active.entry is None and (active.named.desc, active.named.schema, active.named.tag) == (
         "TABLE DATA", "public", "t2",
     )  # fmt: skip
 
 
 def test_an_idle_session_works_on_nothing() -> None:
-    assert seen(session(COPY, "idle"), session("select 1"), session("COMMIT")) == []
+    assert active_objects(session(COPY, "idle"), session("select 1"), session("COMMIT")) == []

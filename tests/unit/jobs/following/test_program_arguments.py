@@ -52,9 +52,9 @@ def parsed(line: str) -> ProgramArguments:
 def test_format_jobs_and_compression_are_parsed(
     line: str, format: str | None, jobs: int | None, compression: str | None
 ) -> None:
-    told = parsed(line)
-    assert (told.format, told.compression) == (format, compression)
-    assert told.jobs == jobs or "-vFdj8" in line, "-F takes the rest of its word: a format `dj8`, as getopt has it"
+    reported = parsed(line)
+    assert (reported.format, reported.compression) == (format, compression)
+    assert reported.jobs == jobs or "-vFdj8" in line, "-F takes the rest of its word: a format `dj8`, as getopt has it"
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_input_output_and_selection_are_parsed() -> None:
 
 
 def test_an_option_of_another_version_does_not_hide_the_database() -> None:
-    told = parsed("pg_dump --of-tomorrow whatever -Fc shop")
-    assert told.database == "shop" and told.format == "custom"
+    reported = parsed("pg_dump --of-tomorrow whatever -Fc shop")
+    assert reported.database == "shop" and reported.format == "custom"
     assert parsed("pg_dump -v9 whatever shop").database == "shop"
 
 

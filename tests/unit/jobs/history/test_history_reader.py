@@ -1,4 +1,4 @@
-"""The history as those read it who only look: nothing is changed, and nothing is known before it happened."""
+"""Read-only access to the history: nothing is changed, and nothing is known before it happened."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from tests.jobs import DAY_US
 HISTORY = KeptHistory(7, [KeptJob("pg_dump", "appdb", "backup", 5, [JobRun(1, 60.0, True)])], [("pg_dump", None, None)])
 
 
-class Late(HeldClock):
+class ShiftedClock(HeldClock):
     """The time of this host, from where it can be moved on."""
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return path
 
 
-def read(keeping: HistoryFile) -> KeptHistory | None:
+def read(writer: HistoryFile) -> KeptHistory | None:
     """What the file has, as ticks get it."""
     found: list[KeptHistory | None] = []
 
     def tick() -> bool:
-        found.append(keeping.read())
-        return keeping.loaded
+        found.append(writer.read())
+        return writer.loaded
 
     wait_until(tick, what="the file read")
     return found[-1]
@@ -148,12 +148,12 @@ def test_an_undamaged_file_is_read(path: Path) -> None:
 
 
 def test_the_details_of_a_run_are_stored_with_a_limit(path: Path) -> None:
-    told = RunFacts(
+    reported = RunFacts(
         size_bytes=1 << 40, bytes=1 << 38, format="directory", version="15.18", jobs=4, exit=1, errors=2,
         phases=tuple(RunPhase(f"phase {number}", 60.0, 240.0, 1 << 40) for number in range(MAX_PHASES + 1)),
         last_error="could not execute query: " + "x" * 1000, whole=True,
     )  # fmt: skip
-    run = make_run(NOW_US, 3600.0, True, told)
+    run = make_run(NOW_US, 3600.0, True, reported)
     full = KeptHistory(7, [KeptJob("pg_dump", f"db{job}", "backup", 5, [run] * MAX_RUNS) for job in range(MAX_JOBS)])
     save_history(path, full)
     assert load_or_set_aside(path) == full, "the largest history there can be is read again"
@@ -201,30 +201,30 @@ def test_a_directory_writable_by_others_is_refused(path: Path) -> None:
 
 
 def test_nothing_is_written_before_the_file_was_read(path: Path) -> None:
-    keeping = HistoryFile(SERVER, SYSTEM)
-    keeping.close(HISTORY)
+    writer = HistoryFile(SERVER, SYSTEM)
+    writer.close(HISTORY)
     assert not path.exists()
 
 
 def test_a_change_is_written_at_once_and_an_unchanged_state_after_a_while(path: Path) -> None:
-    clock = Late()
-    keeping = HistoryFile(SERVER, clock)
-    assert read(keeping) is None
-    assert not keeping.write(lambda: HISTORY, now=False)
-    assert keeping.write(lambda: HISTORY, now=True)
+    clock = ShiftedClock()
+    writer = HistoryFile(SERVER, clock)
+    assert read(writer) is None
+    assert not writer.write(lambda: HISTORY, now=False)
+    assert writer.write(lambda: HISTORY, now=True)
     wait_until(path.exists, what="the file")
-    wait_until(lambda: not keeping.write(lambda: HISTORY, now=False), what="the write taken back")
+    wait_until(lambda: not writer.write(lambda: HISTORY, now=False), what="the write taken back")
     path.unlink()
     clock.advance(WRITE_INTERVAL_US / 1e6 + 1)
-    assert keeping.write(lambda: HISTORY, now=False)
+    assert writer.write(lambda: HISTORY, now=False)
     wait_until(path.exists, what="the file again")
-    keeping.close(None)
+    writer.close(None)
 
 
 def test_the_last_state_is_written_at_the_end(path: Path) -> None:
-    keeping = HistoryFile(SERVER, SYSTEM)
-    read(keeping)
-    keeping.close(HISTORY)
+    writer = HistoryFile(SERVER, SYSTEM)
+    read(writer)
+    writer.close(HISTORY)
     assert load_or_set_aside(path) == HISTORY
 
 
@@ -233,46 +233,46 @@ def test_an_unresponsive_disk_is_not_waited_for_and_loses_no_history(path: Path)
     path.parent.parent.chmod(0o700)
     path.parent.chmod(0o700)
     os.mkfifo(path)  # opening it waits for a writer, as a stalled file system does
-    clock = Late()
-    keeping = HistoryFile(SERVER, clock)
-    assert keeping.read() is None
+    clock = ShiftedClock()
+    writer = HistoryFile(SERVER, clock)
+    assert writer.read() is None
     clock.advance(IO_TIMEOUT_US / 1e6 + 1)
-    assert keeping.read() is None
-    assert "does not answer" in (keeping.error or "")
-    assert not keeping.loaded
-    assert keeping.read() is None
-    _let_go(path)
+    assert writer.read() is None
+    assert "does not answer" in (writer.error or "")
+    assert not writer.loaded
+    assert writer.read() is None
+    _release(path)
     wait_until(path.with_suffix(".damaged").exists, what="the late reader's end")
     save_history(path, HISTORY)
     clock.advance(RETRY_US / 1e6 + 1)
-    assert read(keeping) == HISTORY
-    assert not keeping.error
-    keeping.close(None)
+    assert read(writer) == HISTORY
+    assert not writer.error
+    writer.close(None)
 
 
 def test_a_write_failure_is_reported_and_retried(path: Path) -> None:
-    clock = Late()
-    keeping = HistoryFile(SERVER, clock)
-    read(keeping)
+    clock = ShiftedClock()
+    writer = HistoryFile(SERVER, clock)
+    read(writer)
     path.parent.parent.mkdir(mode=0o700)
     path.parent.write_bytes(b"a file where the directory should be")
-    assert keeping.write(lambda: HISTORY, now=True)
-    wait_until(lambda: _trouble(keeping), what="the trouble")
-    assert "cannot be written" in (keeping.error or "")
+    assert writer.write(lambda: HISTORY, now=True)
+    wait_until(lambda: _trouble(writer), what="the trouble")
+    assert "cannot be written" in (writer.error or "")
     path.parent.unlink()
-    assert not keeping.write(lambda: HISTORY, now=True), "not each second"
+    assert not writer.write(lambda: HISTORY, now=True), "not each second"
     clock.advance(RETRY_US / 1e6 + 1)
-    assert keeping.write(lambda: HISTORY, now=False)
+    assert writer.write(lambda: HISTORY, now=False)
     wait_until(path.exists, what="the file")
-    wait_until(lambda: not _trouble(keeping), what="the trouble over")
-    keeping.close(None)
+    wait_until(lambda: not _trouble(writer), what="the trouble over")
+    writer.close(None)
 
 
-def _trouble(keeping: HistoryFile) -> bool:
-    keeping.write(lambda: HISTORY, now=False)
-    return keeping.error is not None
+def _trouble(writer: HistoryFile) -> bool:
+    writer.write(lambda: HISTORY, now=False)
+    return writer.error is not None
 
 
-def _let_go(fifo: Path) -> None:
-    """End the wait of whoever opened it."""
+def _release(fifo: Path) -> None:
+    """End the wait of the process that opened it."""
     os.close(os.open(fifo, os.O_WRONLY))

@@ -1,4 +1,4 @@
-"""What is usual is told from runs that did the work, and how far apart they are from what was watched."""
+"""Typical values are based on successful runs, and the interval between runs on observed time."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_a_failed_run_is_not_typical() -> None:
 
 
 def test_no_phase_is_reported_as_longer_than_its_run() -> None:
-    told = RunFacts(phases=(RunPhase("data", 13.0, 20.0), RunPhase("indexes", 2.0, 3.0)))
-    assert [one.wall_s for one in limit_phases(told, 12.0).phases] == [12.0, 2.0]
+    reported = RunFacts(phases=(RunPhase("data", 13.0, 20.0), RunPhase("indexes", 2.0, 3.0)))
+    assert [one.wall_s for one in limit_phases(reported, 12.0).phases] == [12.0, 2.0]
 
 
 def test_a_long_source_name_is_stored_cut_so_that_it_can_be_read_back() -> None:

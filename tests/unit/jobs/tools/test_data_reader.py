@@ -1,4 +1,4 @@
-"""Data files read to their end: rows counted, and what was cut or damaged told."""
+"""Data files read to their end: rows counted, and truncation or damage reported."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ MB = 1 << 20
 EQUAL = [100.0 * MB] * 10
 
 
-def whole_run(
+def completed_trial(
     jobs: int, seconds: float, *, client_s: float, busy_pct: float, total: float, rate: float | None = None
 ) -> TrialRun:
     """A trial that came to its end; `rate` while all its jobs were at work."""
@@ -24,7 +24,7 @@ def whole_run(
     )  # fmt: skip
 
 
-def swept(curve: JobsCurve, run: Callable[[int], TrialRun]) -> list[int]:
+def sweep_jobs(curve: JobsCurve, run: Callable[[int], TrialRun]) -> list[int]:
     """The trials a sweep makes, in their order."""
     tried: list[int] = []
     while (jobs := curve.next_jobs()) is not None:
@@ -46,7 +46,7 @@ def host(
         all_busy = min(jobs, cpus) * rate
         seconds = predict_seconds(sizes, cpus * rate, rate, jobs) * noise(jobs) + 0.1
         busy = min(100.0, 100 * work_s / (seconds * cpus))
-        return whole_run(
+        return completed_trial(
             jobs, seconds, client_s=work_s * 6 / 7, busy_pct=busy, total=total, rate=all_busy / noise(jobs)
         )
 
@@ -57,7 +57,7 @@ def host(
 def test_it_finds_a_nearly_best_number_in_less_than_half_of_the_time_for_all(cpus: int) -> None:
     run = host(cpus, 100.0, EQUAL)
     curve = JobsCurve(EQUAL, cpus, 8, all_tables=True)
-    tried = swept(curve, run)
+    tried = sweep_jobs(curve, run)
     every = {jobs: run(jobs).wall_s for jobs in range(1, 9)}
     assert every[curve.knee()] <= min(every.values()) * 1.1
     assert sum(SINGLE_JOB_S if jobs == 1 else every[jobs] for jobs in tried) < sum(every.values()) / 2
@@ -67,7 +67,7 @@ def test_it_finds_a_nearly_best_number_in_less_than_half_of_the_time_for_all(cpu
 def test_a_randomly_slow_trial_costs_at_most_a_tenth(worse: int) -> None:
     run = host(4, 100.0, EQUAL, noise=lambda jobs: 1.06 if jobs == worse else 1.0)
     curve = JobsCurve(EQUAL, 4, 8, all_tables=True)
-    swept(curve, run)
+    sweep_jobs(curve, run)
     quiet = host(4, 100.0, EQUAL)
     assert quiet(curve.knee()).wall_s <= min(quiet(jobs).wall_s for jobs in range(1, 9)) * 1.1
 
@@ -81,10 +81,10 @@ def test_on_the_host_of_story_s4_it_finds_five_or_six() -> None:
         alone = 70.3 * 6 / 7
         busy = min(100.0, 100 * jobs / 8 * 1.15)
         spent = alone * (1 + 0.75 * max(0, jobs - 4) / 4) if jobs > 4 else alone
-        return whole_run(jobs, times[jobs], client_s=spent, busy_pct=busy, total=sum(sizes))
+        return completed_trial(jobs, times[jobs], client_s=spent, busy_pct=busy, total=sum(sizes))
 
     curve = JobsCurve(sizes, 8, 8, all_tables=True)
-    tried = swept(curve, run)
+    tried = sweep_jobs(curve, run)
     assert curve.knee() in (5, 6)
     assert (
         sum(times[jobs] if jobs > 1 else SINGLE_JOB_S for jobs in tried) < sum(times[jobs] for jobs in range(1, 9)) / 2
@@ -94,7 +94,7 @@ def test_on_the_host_of_story_s4_it_finds_five_or_six() -> None:
 def test_one_big_table_is_named_as_the_bottleneck_and_no_useless_job_is_added() -> None:
     sizes = [900.0 * MB] + [10.0 * MB] * 10
     curve = JobsCurve(sizes, 8, 8, all_tables=True)
-    swept(curve, host(8, 100.0, sizes))
+    sweep_jobs(curve, host(8, 100.0, sizes))
     assert curve.knee() <= 2
     limit = find_bottleneck(curve, LargestTable("public.big", int(sizes[0])), "most: the maximum of 8 jobs to try")
     assert limit.kind == "table"
@@ -103,7 +103,7 @@ def test_one_big_table_is_named_as_the_bottleneck_and_no_useless_job_is_added() 
 
 def test_a_busy_host_is_named_as_the_bottleneck() -> None:
     curve = JobsCurve(EQUAL, 2, 8, all_tables=True)
-    swept(curve, host(2, 100.0, EQUAL))
+    sweep_jobs(curve, host(2, 100.0, EQUAL))
     assert curve.knee() == 2
     assert find_bottleneck(curve, LargestTable("t", 100 * MB), "most: …").kind == "cpu"
 
@@ -115,9 +115,9 @@ def test_more_jobs_are_tried_while_they_help() -> None:
 
     def run(jobs: int) -> TrialRun:
         found = disk(jobs)
-        return whole_run(jobs, found.wall_s, client_s=5.0, busy_pct=20.0, total=sum(sizes))
+        return completed_trial(jobs, found.wall_s, client_s=5.0, busy_pct=20.0, total=sum(sizes))
 
-    tried = swept(curve, run)
+    tried = sweep_jobs(curve, run)
     assert tried[:5] == [1, 2, 4, 8, 16]
     assert 14 <= curve.knee() <= 16
 
@@ -140,10 +140,10 @@ def test_trials_served_from_the_page_cache_are_reported_if_the_database_is_large
             server_s=2, read_bytes=read, host_busy_pct=55)
         for read in (100, 0, 0)
     ]  # fmt: skip
-    (told,) = measurement_notes(runs, 10**12, 2, 10**9)
-    assert "--fresh" in told
-    (told,) = measurement_notes(runs, 10**6, 2, 10**9)
-    assert told == "all but one of these runs read from memory"
+    (reported,) = measurement_notes(runs, 10**12, 2, 10**9)
+    assert "--fresh" in reported
+    (reported,) = measurement_notes(runs, 10**6, 2, 10**9)
+    assert reported == "all but one of these runs read from memory"
 
 
 def test_concurrent_activity_of_others_is_reported() -> None:

@@ -1,4 +1,4 @@
-"""What a sweep found is kept per target, told as a table, and never trusted blindly when it is read again."""
+"""The result of a sweep is stored per target, shown as a table, and validated when it is read again."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ COUNTERS = (
 )  # fmt: skip
 
 
-class Hosting:
-    """The host and a server on it, watched by the given rules. Set what changes, then tick."""
+class HostTicks:
+    """Ticks of a host and a server, with the given rules. Set what changes, then tick."""
 
     def __init__(self, rules: Sequence[Rule], limits: Limits | None = None) -> None:
-        self.judge = RuleEngine(limits or Limits(), rules)
+        self.engine = RuleEngine(limits or Limits(), rules)
         self.memory: dict[str, int] = {
             "total": 128 * GB, "free": 2 * GB, "cached": 100 * GB, "shmem": 8 * GB, "anon": 10 * GB,
             "available": 100 * GB,
@@ -62,7 +62,7 @@ class Hosting:
     def now_us(self) -> int:
         return NOW_US + int(self.at_s * 1e6)
 
-    def falls(self, bytes_: int, *, free: int | None = None, **counted: int) -> None:
+    def drop_cache(self, bytes_: int, *, free: int | None = None, **counted: int) -> None:
         """The cache loses so much and free memory gains it; counters advance, those of pages given in bytes."""
         self.memory["cached"] -= bytes_
         self.memory["free"] += bytes_ if free is None else free
@@ -72,14 +72,16 @@ class Hosting:
     def count(self, name: str, more: int) -> None:
         self.vmstat[name] = (self.vmstat[name] or 0) + more
 
-    def moves(self, name: str = "vda", **more: int) -> None:
+    def advance_device(self, name: str = "vda", **more: int) -> None:
         """Counters of a device advance; `in_flight` is set."""
         known = self.disks[name]
         for field, value in more.items():
             known[field] = value if field == "in_flight" else known.get(field, 0) + value
 
-    def sessions_wait(self, count: int, *, for_s: float = 5.0, event: str = "DataFileRead", **fields: Any) -> None:
-        """So many sessions whose statement has waited for I/O since `for_s` before the next tick."""
+    def set_waiting_sessions(
+        self, count: int, *, for_s: float = 5.0, event: str = "DataFileRead", **fields: Any
+    ) -> None:
+        """Set `count` sessions whose statement has waited for I/O since `for_s` before the next tick."""
         made = {"wait_event_type": "IO", "wait_event": event, "query": "select 1", **fields}
         sent = self.now_us + int((1 - for_s) * 1e6)
         self.rows = [activity(1000 + n, "active", query_start=sent, **made) for n in range(count)]
@@ -91,8 +93,8 @@ class Hosting:
         self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s, boot=self.boot))
         point = point_of(self._picture)
         self._history.add(self._picture.wall_us, point)
-        self.changes += self.judge.evaluate(self._picture, self._history, point)
-        assert self.judge.conclusions.failed == []
+        self.changes += self.engine.evaluate(self._picture, self._history, point)
+        assert self.engine.conclusions.failed == []
         return self.open
 
     def ticks(self, count: int) -> list[FindingNow]:
@@ -101,12 +103,12 @@ class Hosting:
         return self.open
 
     def seconds(self, count: int, **each: Any) -> list[FindingNow]:
-        """So many ticks in each of which `stalled_pct` of the second is lost and devices and counters move on."""
+        """Tick `count` times; in each, `stalled_pct` of the second is lost and devices and counters advance."""
         for _ in range(count):
             if self.io_stalled_us is not None:
                 self.io_stalled_us += int(each.get("stalled_pct", 0.0) * 1e4)
-            self.moves(**each.get("vda", {}))
-            self.moves("vdb", **each.get("vdb", {}))
+            self.advance_device(**each.get("vda", {}))
+            self.advance_device("vdb", **each.get("vdb", {}))
             for name, more in each.get("counted", {}).items():
                 self.count(name, more)
             self.tick()
@@ -137,7 +139,7 @@ class Hosting:
 
     @property
     def open(self) -> list[FindingNow]:
-        return self.judge.conclusions.rows
+        return self.engine.conclusions.rows
 
     @property
     def ids(self) -> list[str]:
@@ -155,4 +157,4 @@ class Hosting:
         return [change.finding.id for change in self.changes if change.kind == "raised"]
 
 
-__all__ = ["GB", "MB", "Hosting"]
+__all__ = ["GB", "MB", "HostTicks"]

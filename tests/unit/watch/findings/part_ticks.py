@@ -17,11 +17,11 @@ from dba_console.watch.samples.sample import Status
 from tests.build import part, sample
 
 
-class Telling:
-    """A judge of these rules and its ticks."""
+class PartTicks:
+    """A rule engine with these rules, and its ticks."""
 
     def __init__(self, rules: Sequence[Rule], limits: Limits | None = None) -> None:
-        self.judge = RuleEngine(limits or Limits(), rules)
+        self.engine = RuleEngine(limits or Limits(), rules)
         self.changes: list[FindingChange] = []
         self.at_s = 0.0
         self._picture = Picture()
@@ -41,12 +41,12 @@ class Telling:
         self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
         point = point_of(self._picture)
         self._history.add(self._picture.wall_us, point)
-        self.changes += self.judge.evaluate(self._picture, self._history, point)
+        self.changes += self.engine.evaluate(self._picture, self._history, point)
         return self.open
 
     @property
     def open(self) -> list[FindingNow]:
-        conclusions = self.judge.conclusions
+        conclusions = self.engine.conclusions
         assert conclusions.failed == [], "a rule raised an error"
         return conclusions.rows
 

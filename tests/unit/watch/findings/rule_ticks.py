@@ -1,4 +1,4 @@
-"""Ticks made by hand for the judge's own tests: rules that see what they are told to, one second after another."""
+"""Ticks by hand for the tests of the rule engine: scripted rules, one second after another."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ STALL = host.PressureStall(0.0, 0.0, 0.0, 0)
 PRESSURE = host.Pressure(STALL, STALL, STALL, STALL, STALL)
 
 
-class Told:
-    """A rule that sees exactly `sees`, whatever the picture."""
+class ScriptedRule:
+    """A rule that returns `signals`, whatever the picture."""
 
     def __init__(self, name: str, *, raise_after_s: float = 0.0, clear_after_s: float = 10.0) -> None:
-        self.sees: list[Signal] = []
+        self.signals: list[Signal] = []
         self.asked = 0
         self.rule = Rule(
             name=name,
             title=name,
             parts=("host.pressure",),
-            check=self._look,
+            check=self._check,
             raise_after_s=raise_after_s,
             clear_after_s=clear_after_s,
         )
 
-    def _look(self, situation: RuleContext) -> Iterable[Signal]:
+    def _check(self, context: RuleContext) -> Iterable[Signal]:
         self.asked += 1
-        return list(self.sees)
+        return list(self.signals)
 
 
-class Bench:
-    """A judge and its ticks."""
+class EngineTicks:
+    """A rule engine and its ticks."""
 
-    def __init__(self, *told: Told, limits: Limits | None = None, rules: Sequence[Rule] = ()) -> None:
-        self.judge = RuleEngine(limits or Limits(), [*(one.rule for one in told), *rules])
+    def __init__(self, *scripted: ScriptedRule, limits: Limits | None = None, rules: Sequence[Rule] = ()) -> None:
+        self.engine = RuleEngine(limits or Limits(), [*(one.rule for one in scripted), *rules])
         self._picture = Picture()
         self._history = ChartHistory()
         self.at_s = 0.0
@@ -51,10 +51,10 @@ class Bench:
         self.at_s += after_s
         parts = [part("host.pressure", PRESSURE, at_s=self.at_s)] if read else []
         self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
-        return self.judge.evaluate(self._picture, self._history, {})
+        return self.engine.evaluate(self._picture, self._history, {})
 
     def ticks(self, count: int) -> list[FindingChange]:
-        """Everything that changed in so many seconds."""
+        """All changes in `count` seconds."""
         return [change for _ in range(count) for change in self.tick()]
 
     @property
@@ -63,11 +63,11 @@ class Bench:
 
     @property
     def states(self) -> list[str]:
-        return [row.state for row in self.judge.conclusions.rows]
+        return [row.state for row in self.engine.conclusions.rows]
 
     @property
     def ids(self) -> list[str]:
-        return [row.id for row in self.judge.conclusions.rows]
+        return [row.id for row in self.engine.conclusions.rows]
 
 
 def kinds(changes: Iterable[FindingChange]) -> list[tuple[str, str]]:

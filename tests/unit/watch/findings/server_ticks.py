@@ -23,11 +23,11 @@ from tests.build import NOW_US, part, sample
 from tests.readings import activity, of, server, sessions
 
 
-class Serving:
-    """A server of 250 connections, 247 of them usable, watched by the given rules."""
+class ServerTicks:
+    """Ticks of a server with 250 connections, 247 of them usable, with the given rules."""
 
     def __init__(self, rules: Sequence[Rule], limits: Limits | None = None, **server_fields: Any) -> None:
-        self.judge = RuleEngine(limits or Limits(), rules)
+        self.engine = RuleEngine(limits or Limits(), rules)
         self.rows: list[postgres.Activity] = []
         self.locks: list[postgres.LockWaiter] = []
         self.held: list[postgres.HeldLock] = []
@@ -46,7 +46,7 @@ class Serving:
         return self.clock_us + int((self.at_s + 1) * 1e6)
 
     def ago(self, seconds: float) -> int:
-        """A moment so many seconds before the next tick, by the server's clock."""
+        """The time `seconds` before the next tick, by the server's clock."""
         return self.now_us - int(seconds * 1e6)
 
     def tick(self, after_s: float = 1.0) -> list[FindingNow]:
@@ -59,21 +59,21 @@ class Serving:
             **self.extra,
         }
         self.extra = {}
-        return self._judge(*(part(name, value, at_s=self.at_s) for name, value in read.items()))
+        return self._evaluate(*(part(name, value, at_s=self.at_s) for name, value in read.items()))
 
-    def unread(self, after_s: float = 1.0, status: Status = "timeout") -> list[FindingNow]:
+    def tick_unread(self, after_s: float = 1.0, status: Status = "timeout") -> list[FindingNow]:
         """A tick in which the server did not answer in time, or at all."""
         self.at_s += after_s
-        return self._judge(
+        return self._evaluate(
             *(part(name, None, at_s=self.at_s, status=status, note="late") for name in ("pg.activity", "pg.locks"))
         )
 
-    def only(self, **readings: Any) -> list[FindingNow]:
+    def tick_only(self, **readings: Any) -> list[FindingNow]:
         """A tick in which nothing but these parts was read."""
         self.at_s += 1.0
-        return self._judge(*(part(name, value, at_s=self.at_s) for name, value in readings.items()))
+        return self._evaluate(*(part(name, value, at_s=self.at_s) for name, value in readings.items()))
 
-    def refused(self, raw: str, **readings: Any) -> list[FindingNow]:
+    def tick_refused(self, raw: str, **readings: Any) -> list[FindingNow]:
         """A tick in which the attempt at a connection failed with these words of libpq, and these parts were read."""
         self.at_s += 1.0
         error = connect_failed(raw)
@@ -81,24 +81,24 @@ class Serving:
         read = [part(name, value, at_s=self.at_s) for name, value in {**readings, "self": own}.items()]
         notes = {"pg.server": failure_text(error), "pg.activity": "no connection"}
         lost = [part(name, None, at_s=self.at_s, status="error", note=note) for name, note in notes.items()]
-        return self._judge(*lost, *read)
+        return self._evaluate(*lost, *read)
 
-    def _judge(self, *parts: Any) -> list[FindingNow]:
+    def _evaluate(self, *parts: Any) -> list[FindingNow]:
         self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
         point = point_of(self._picture)
         self._history.add(self._picture.wall_us, point)
-        self.changes += self.judge.evaluate(self._picture, self._history, point)
+        self.changes += self.engine.evaluate(self._picture, self._history, point)
         return self.open
 
     def ticks(self, count: int) -> list[FindingNow]:
-        """So many seconds in which nothing changes; what is open after them."""
+        """Tick `count` seconds in which nothing changes; return the open findings."""
         for _ in range(count):
             self.tick()
         return self.open
 
     @property
     def open(self) -> list[FindingNow]:
-        conclusions = self.judge.conclusions
+        conclusions = self.engine.conclusions
         assert conclusions.failed == [], "a rule raised an error"
         return conclusions.rows
 
@@ -115,14 +115,14 @@ class Serving:
     def pool(
         self, count: int, first_pid: int = 1000, state: str | None = "idle", **fields: Any
     ) -> list[postgres.Activity]:
-        """So many sessions of one application, opened long ago unless said otherwise; not among the rows yet."""
+        """Return `count` sessions of one application, by default opened long ago; not among the rows yet."""
         made = {"backend_start": self.ago(3600), "state_change": self.ago(600), **fields}
         return [activity(first_pid + number, state, **made) for number in range(count)]
 
 
-def serving(used: int, limits: Limits | None = None, **fields: Any) -> Serving:
-    """A server with so many idle sessions of one pool, watched for two quiet seconds by the rules about connections."""
-    made = Serving(RULES, limits, **fields)
+def server_ticks(used: int, limits: Limits | None = None, **fields: Any) -> ServerTicks:
+    """A server with `used` idle sessions of one pool, after two quiet seconds with the rules about connections."""
+    made = ServerTicks(RULES, limits, **fields)
     made.rows = made.pool(used, application="shop-web-pool")
     made.ticks(2)
     return made

@@ -1,4 +1,4 @@
-"""Autovacuum that does not come through, told with why; one that keeps up, or just works, says nothing."""
+"""Autovacuum that does not finish is reported with the cause; one that keeps up raises nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dba_console.watch.samples import postgres
 from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
 from dba_console.watch.samples.postgres import DeadRows, DeadRowTables
 from tests.readings import activity, of, sessions
-from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 
 MINUTE = 60.0
 
@@ -19,28 +19,30 @@ def rule(name: str) -> Rule:
     return next(one for one in safety.RULES if one.name == name)
 
 
-def watching() -> Watching:
+def reading_ticks() -> ReadingTicks:
     """A server whose autovacuum is on and has three workers."""
-    watching = Watching(rule("autovacuum-behind"), rule("autovacuum-busy"), rule("autovacuum-off"))
-    watching.sees({"pg.server": primary(set={"autovacuum": "on", "track_counts": "on", "autovacuum_max_workers": "3"})})
-    return watching
+    reading_ticks = ReadingTicks(rule("autovacuum-behind"), rule("autovacuum-busy"), rule("autovacuum-off"))
+    reading_ticks.tick(
+        {"pg.server": primary(set={"autovacuum": "on", "track_counts": "on", "autovacuum_max_workers": "3"})}
+    )
+    return reading_ticks
 
 
-def worn(**fields: Any) -> DeadRows:
+def table_with_dead_rows(**fields: Any) -> DeadRows:
     made = {"name": "public.orders", "dead": 50_000, "live": 50_000, "trigger": 10_050, "enabled": True, "vacuums": 4}
     return of(DeadRows, **{**made, **fields})
 
 
-def minutes(watching: Watching, count: int, *rows: DeadRows, **more: Any) -> Any:
+def minutes(reading_ticks: ReadingTicks, count: int, *rows: DeadRows, **more: Any) -> Any:
     for _ in range(count):
-        found = watching.sees({**more, "pg.dead_rows": DeadRowTables("shop", list(rows))}, after_s=MINUTE)
+        found = reading_ticks.tick({**more, "pg.dead_rows": DeadRowTables("shop", list(rows))}, after_s=MINUTE)
     return found
 
 
 def test_a_table_never_vacuumed_is_reported_after_an_hour_and_not_before() -> None:
-    seen = watching()
-    assert minutes(seen, 60, worn()) == {}
-    found = only(minutes(seen, 2, worn(last_vacuum=seen.ago(86_400))))
+    ticks = reading_ticks()
+    assert minutes(ticks, 60, table_with_dead_rows()) == {}
+    found = only(minutes(ticks, 2, table_with_dead_rows(last_vacuum=ticks.ago(86_400))))
     assert found.text.startswith(
         "Dead rows are not removed from public.orders of database shop: 50k, autovacuum triggers"
     )
@@ -49,67 +51,70 @@ def test_a_table_never_vacuumed_is_reported_after_an_hour_and_not_before() -> No
 
 
 def test_a_table_slightly_above_its_threshold_is_not_reported() -> None:
-    assert minutes(watching(), 120, worn(dead=19_000)) == {}
+    assert minutes(reading_ticks(), 120, table_with_dead_rows(dead=19_000)) == {}
 
 
 def test_the_time_of_a_table_cleaned_in_between_starts_again() -> None:
-    seen = watching()
-    minutes(seen, 50, worn())
-    minutes(seen, 1)
-    assert minutes(seen, 50, worn(vacuums=5)) == {}
+    ticks = reading_ticks()
+    minutes(ticks, 50, table_with_dead_rows())
+    minutes(ticks, 1)
+    assert minutes(ticks, 50, table_with_dead_rows(vacuums=5)) == {}
 
 
 def test_a_repeatedly_vacuumed_table_is_reported_with_what_holds_its_rows() -> None:
-    seen = watching()
+    ticks = reading_ticks()
     for number in range(62):
-        found = minutes(seen, 1, worn(vacuums=4 + number))
-    told = only(found)
-    assert "vacuumed 61 times since, without effect: an old snapshot may still need the rows" in told.text
-    assert "horizon" in (told.advice or "")
+        found = minutes(ticks, 1, table_with_dead_rows(vacuums=4 + number))
+    reported = only(found)
+    assert "vacuumed 61 times since, without effect: an old snapshot may still need the rows" in reported.text
+    assert "horizon" in (reported.advice or "")
 
 
 def test_a_table_with_autovacuum_disabled_is_reported_as_such() -> None:
-    assert "autovacuum_enabled is off for it" in only(minutes(watching(), 62, worn(enabled=False))).text
+    assert (
+        "autovacuum_enabled is off for it"
+        in only(minutes(reading_ticks(), 62, table_with_dead_rows(enabled=False))).text
+    )
 
 
 def test_workers_cancelled_each_time_are_reported() -> None:
-    seen = watching()
+    ticks = reading_ticks()
     for number in range(62):
         work = of(postgres.Operation, kind="vacuum", pid=500 + number % 5, object="public.orders")
-        found = minutes(seen, 1, worn(), **{"pg.progress": postgres.Operations([work])})
+        found = minutes(ticks, 1, table_with_dead_rows(), **{"pg.progress": postgres.Operations([work])})
     assert "5 workers started since and none finished" in only(found).text
 
 
 def test_all_workers_busy_for_an_hour_are_reported_with_the_oldest() -> None:
-    seen = watching()
+    ticks = reading_ticks()
 
-    def busy(count: int, ticks: int) -> Any:
-        for _ in range(ticks):
+    def busy(count: int, ticks_busy: int) -> Any:
+        for _ in range(ticks_busy):
             query = "autovacuum: VACUUM public.orders"
             rows = [
-                activity(n, "active", backend_type="autovacuum worker", query=query, xact_start=seen.ago(7200))
+                activity(n, "active", backend_type="autovacuum worker", query=query, xact_start=ticks.ago(7200))
                 for n in range(count)
             ]
-            found = minutes(seen, 1, **{"pg.activity": sessions(*rows, now_us=0)})
+            found = minutes(ticks, 1, **{"pg.activity": sessions(*rows, now_us=0)})
         return found
 
     assert busy(3, 60) == {}
-    told = only(busy(3, 2))
-    assert told.text.startswith("All 3 autovacuum workers have been busy for 1h")
-    assert "VACUUM public.orders for 2h" in told.text
+    reported = only(busy(3, 2))
+    assert reported.text.startswith("All 3 autovacuum workers have been busy for 1h")
+    assert "VACUUM public.orders for 2h" in reported.text
     busy(2, 4)
     assert busy(3, 59) == {}, "one was free in between"
 
 
 def test_autovacuum_turned_off_is_a_warning_and_info_while_a_run_has_it_off() -> None:
-    seen = Watching(rule("autovacuum-off"))
+    ticks = ReadingTicks(rule("autovacuum-off"))
     off = {"pg.server": primary(set={"autovacuum": "off", "track_counts": "on"})}
-    assert only(seen.sees(off)).severity == "warning"
+    assert only(ticks.tick(off)).severity == "warning"
     lent = of(PendingRevertNow, parameter="autovacuum", run_is_active=True)
-    assert only(seen.sees({**off, "reverts": PendingRevertsNow(0, (lent,))})).severity == "info"
-    assert Watching(rule("autovacuum-off")).sees({"pg.server": primary(set={"autovacuum": "on"})}) == {}
+    assert only(ticks.tick({**off, "reverts": PendingRevertsNow(0, (lent,))})).severity == "info"
+    assert ReadingTicks(rule("autovacuum-off")).tick({"pg.server": primary(set={"autovacuum": "on"})}) == {}
 
 
 def test_autovacuum_turned_off_on_a_standby_is_left_to_its_primary() -> None:
     off = primary(set={"autovacuum": "off"}, in_recovery=True)
-    assert Watching(rule("autovacuum-off")).sees({"pg.server": off}) == {}
+    assert ReadingTicks(rule("autovacuum-off")).tick({"pg.server": off}) == {}

@@ -1,4 +1,4 @@
-"""What rules keep between ticks does not grow, whatever comes and goes on the server for however long."""
+"""What rules keep between ticks stays bounded, however long sessions and tables come and go."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from dba_console.watch.findings.rule_engine import RULES, RuleEngine
 from dba_console.watch.samples import host, postgres
 from tests.readings import activity, disk, mount, of
-from tests.unit.watch.findings.server_ticks import Serving, waiting
+from tests.unit.watch.findings.server_ticks import ServerTicks, waiting
 from tests.unit.watch.findings.wal_readings import standby
 
 GB = 1 << 30
@@ -38,27 +38,27 @@ def entries(thing: Any, seen: set[int] | None = None) -> int:
     return 0
 
 
-def kept(judge: RuleEngine) -> dict[str, int]:
+def kept_size(engine: RuleEngine) -> dict[str, int]:
     """Entries by the name of the memo, and of all else the judge holds."""
-    counts = {name: entries(memo) for name, memo in judge._memos.items()}
-    others = {name: entries(value) for name, value in vars(judge).items() if name not in ("_memos", "_rules", "_seen")}
+    counts = {name: entries(memo) for name, memo in engine._memos.items()}
+    others = {name: entries(value) for name, value in vars(engine).items() if name not in ("_memos", "_rules", "_seen")}
     return counts | others
 
 
-def passing(serving: Serving, second: int) -> None:
+def passing_sessions(server_ticks: ServerTicks, second: int) -> None:
     """One second of a server on which nothing lasts for longer than a minute."""
     turn, pid = second // PASSING_S, 1000 + second // PASSING_S * 50
-    since = serving.ago(second % PASSING_S + 5)
-    serving.rows = [
+    since = server_ticks.ago(second % PASSING_S + 5)
+    server_ticks.rows = [
         *(activity(pid + one, "idle", application=f"job-{turn}", backend_start=since) for one in range(4)),
         activity(pid + 10, "idle in transaction", xact_start=since, state_change=since, backend_xid=1000),
         *(activity(pid + 20 + one, "active", wait_event_type="Lock", query=f"select {turn}") for one in range(4)),
     ]
-    serving.locks = [waiting(pid + 20 + one, pid + 10, since=since) for one in range(4)]
-    serving.extra = {**_server(serving, turn, pid, second), **_host(turn, pid, second)}
+    server_ticks.locks = [waiting(pid + 20 + one, pid + 10, since=since) for one in range(4)]
+    server_ticks.extra = {**_server_second(server_ticks, turn, pid, second), **_host_second(turn, pid, second)}
 
 
-def _server(serving: Serving, turn: int, pid: int, second: int) -> dict[str, Any]:
+def _server_second(server_ticks: ServerTicks, turn: int, pid: int, second: int) -> dict[str, Any]:
     slots = [
         of(
             postgres.Slot,
@@ -72,7 +72,7 @@ def _server(serving: Serving, turn: int, pid: int, second: int) -> dict[str, Any
     ]
     return {
         "pg.replication": of(
-            postgres.Replication, now_us=serving.now_us, lsn=second * GB, slots=slots,
+            postgres.Replication, now_us=server_ticks.now_us, lsn=second * GB, slots=slots,
             standbys=[standby(f"db{turn}", pid=pid)],
         ),
         "pg.databases": postgres.DatabaseStats(
@@ -82,7 +82,7 @@ def _server(serving: Serving, turn: int, pid: int, second: int) -> dict[str, Any
     }  # fmt: skip
 
 
-def _host(turn: int, pid: int, second: int) -> dict[str, Any]:
+def _host_second(turn: int, pid: int, second: int) -> dict[str, Any]:
     hanging = [of(host.Process, pid=pid + one, state="D") for one in range(4)]
     place = mount(f"/data{turn}", device=f"dm-{turn}", holds=["data", "wal"], size=99 * GB, used=90 * GB,
                   available=9 * GB - second)  # fmt: skip
@@ -94,14 +94,14 @@ def _host(turn: int, pid: int, second: int) -> dict[str, Any]:
 
 
 def test_short_lived_objects_leave_no_state_behind() -> None:
-    serving = Serving(RULES)
+    server_ticks = ServerTicks(RULES)
     counts = []
     for second in range(3 * WINDOW_S):
-        passing(serving, second)
-        serving.tick()
+        passing_sessions(server_ticks, second)
+        server_ticks.tick()
         if second % WINDOW_S == WINDOW_S - 1:
-            counts.append(kept(serving.judge))
+            counts.append(kept_size(server_ticks.engine))
     early, late = counts[1], counts[2]
-    assert serving.raised, "rules that see nothing prove nothing"
+    assert server_ticks.raised, "rules that see nothing prove nothing"
     grown = {name: (early.get(name, 0), count) for name, count in late.items() if count > early.get(name, 0) + 20}
     assert grown == {}

@@ -7,15 +7,15 @@ from typing import Any
 from dba_console.watch.findings import safety
 from dba_console.watch.samples.postgres import CatalogFaults, InvalidIndex, SequenceUsage
 from tests.readings import of
-from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 
 TURN_S = 300.0
 """The cadence of pg.catalog."""
 END = 2_147_483_647
 
 
-def watching(name: str) -> Watching:
-    return Watching(next(one for one in safety.RULES if one.name == name))
+def reading_ticks(name: str) -> ReadingTicks:
+    return ReadingTicks(next(one for one in safety.RULES if one.name == name))
 
 
 def faults(**fields: Any) -> dict[str, Any]:
@@ -35,40 +35,40 @@ def sequence(last: int, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_sequence_is_a_warning_at_85_and_critical_at_95_percent() -> None:
-    seen = watching("sequence-full")
-    assert seen.sees(sequence(END * 84 // 100)) == {}
-    found = only(seen.sees(sequence(END * 86 // 100)))
+    ticks = reading_ticks("sequence-full")
+    assert ticks.tick(sequence(END * 84 // 100)) == {}
+    found = only(ticks.tick(sequence(END * 86 // 100)))
     assert (found.id, found.severity) == ("sequence-full:shop.public.orders_id_seq", "warning")
     assert found.text.startswith("Sequence public.orders_id_seq of database shop, for column orders.id, has used 86%")
-    assert only(seen.sees(sequence(END * 96 // 100))).severity == "critical"
+    assert only(ticks.tick(sequence(END * 96 // 100))).severity == "critical"
 
 
 def test_a_sequence_that_ends_within_a_day_is_critical_whatever_its_percentage() -> None:
-    seen = watching("sequence-full")
-    seen.sees(sequence(END // 2))
-    seen.sees(sequence(END // 2 + 10_000_000), after_s=TURN_S)
-    found = only(seen.sees(sequence(END // 2 + 20_000_000), after_s=TURN_S))
+    ticks = reading_ticks("sequence-full")
+    ticks.tick(sequence(END // 2))
+    ticks.tick(sequence(END // 2 + 10_000_000), after_s=TURN_S)
+    found = only(ticks.tick(sequence(END // 2 + 20_000_000), after_s=TURN_S))
     assert found.severity == "critical" and ", used up in 8h" in found.text
 
 
 def test_a_descending_sequence_ends_at_its_minimum() -> None:
-    found = only(watching("sequence-full").sees(sequence(-990, start=-1, stop=-1000, increment=-1)))
+    found = only(reading_ticks("sequence-full").tick(sequence(-990, start=-1, stop=-1000, increment=-1)))
     assert found.evidence["numbers_left"] == 10
 
 
 def test_unknown_values_of_sequences_and_indexes_raise_nothing() -> None:
     for name in ("sequence-full", "invalid-index"):
-        assert watching(name).sees(faults(sequences=None, indexes=None)) == {}
+        assert reading_ticks(name).tick(faults(sequences=None, indexes=None)) == {}
 
 
 def test_an_invalid_index_is_reported_after_ten_minutes_and_not_if_fixed_before() -> None:
-    seen = watching("invalid-index")
+    ticks = reading_ticks("invalid-index")
     index = InvalidIndex("public.orders_at", "orders", True, 100)
-    assert seen.sees(faults(indexes=[index])) == {}
-    assert seen.sees(faults(indexes=[]), after_s=TURN_S) == {}
-    assert seen.sees(faults(indexes=[index]), after_s=TURN_S) == {}
-    assert seen.sees(faults(indexes=[index]), after_s=TURN_S) == {}
-    found = only(seen.sees(faults(indexes=[index]), after_s=TURN_S))
+    assert ticks.tick(faults(indexes=[index])) == {}
+    assert ticks.tick(faults(indexes=[]), after_s=TURN_S) == {}
+    assert ticks.tick(faults(indexes=[index]), after_s=TURN_S) == {}
+    assert ticks.tick(faults(indexes=[index]), after_s=TURN_S) == {}
+    found = only(ticks.tick(faults(indexes=[index]), after_s=TURN_S))
     assert found.text == (
         "No query uses index public.orders_at of table orders in database shop: it is invalid and not being built, "
         "and every write to the table maintains it"

@@ -6,11 +6,11 @@ from typing import Any
 
 from dba_console.core.thresholds import ConnectionLimits, Limits
 from dba_console.watch.findings.connections import RULES
-from tests.unit.watch.findings.server_ticks import Serving, serving
+from tests.unit.watch.findings.server_ticks import ServerTicks, server_ticks
 
 
-def storm(server: Serving, per_s: int, seconds: int, **fields: Any) -> None:
-    """So many new sessions a second of one application, each second a tick."""
+def storm(server: ServerTicks, per_s: int, seconds: int, **fields: Any) -> None:
+    """`per_s` new sessions a second of one application, each second a tick."""
     for second in range(seconds):
         made = {"application": "invoice-export", "user": "shop_jobs", "client": "[local]", **fields}
         pids = 10_000 + len(server.rows) + second
@@ -20,7 +20,7 @@ def storm(server: Serving, per_s: int, seconds: int, **fields: Any) -> None:
 
 
 def test_a_storm_is_reported_in_its_third_second_with_client_and_origin() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     storm(server, 40, 2)
     row = server.only_one("connection-storm")
     assert row.severity == "warning"
@@ -31,7 +31,7 @@ def test_a_storm_is_reported_in_its_third_second_with_client_and_origin() -> Non
 
 
 def test_a_storm_that_fills_the_server_is_one_finding_named_after_the_storm() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     storm(server, 40, 4)
     server.ticks(1)
     row = server.only_one("connection-storm")
@@ -41,7 +41,7 @@ def test_a_storm_that_fills_the_server_is_one_finding_named_after_the_storm() ->
 
 
 def test_a_storm_is_info_until_half_of_the_usable_connections_are_used_and_then_a_warning() -> None:
-    server = serving(10)
+    server = server_ticks(10)
     storm(server, 50, 2)
     assert server.only_one("connection-storm").severity == "info"
     storm(server, 20, 1)
@@ -50,7 +50,7 @@ def test_a_storm_is_info_until_half_of_the_usable_connections_are_used_and_then_
 
 
 def test_a_storm_that_swings_around_half_changes_its_severity_once() -> None:
-    server = serving(10)
+    server = server_ticks(10)
     storm(server, 57, 2)
     for _ in range(3):
         server.rows += server.pool(4, 40_000)
@@ -61,21 +61,21 @@ def test_a_storm_that_swings_around_half_changes_its_severity_once() -> None:
 
 
 def test_a_pool_that_opens_at_once_on_an_idle_server_raises_no_alarm() -> None:
-    server = serving(13)
+    server = server_ticks(13)
     server.rows += server.pool(96, 5000, backend_start=server.ago(0.5), application="shop-pool")
     server.ticks(30)
     assert {change.finding.severity for change in server.changes if change.kind != "cleared"} == {"info"}
 
 
 def test_a_storm_starts_with_its_first_connection() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     began = server.ago(0.5)
     storm(server, 40, 3)
     assert abs(server.only_one("connection-storm").since_us - began) < 1_000_000
 
 
 def test_a_storm_stays_while_its_connections_are_open_and_the_server_is_full() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     storm(server, 40, 4)
     server.ticks(300)
     assert server.only_one("connection-storm").chain == ["connections-filling", "connection-storm"]
@@ -84,7 +84,7 @@ def test_a_storm_stays_while_its_connections_are_open_and_the_server_is_full() -
 
 
 def test_a_storm_ends_when_others_use_its_former_slots() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     storm(server, 40, 4)
     server.ticks(20)
     server.rows = [*server.pool(80), *server.pool(160, 5000, application="shop-web")]
@@ -93,7 +93,7 @@ def test_a_storm_ends_when_others_use_its_former_slots() -> None:
 
 
 def test_a_storm_of_many_names_and_one_user_is_reported_by_the_user() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     for second in range(3):
         for number in range(30):
             name = f"worker-{second}-{number}"
@@ -104,14 +104,14 @@ def test_a_storm_of_many_names_and_one_user_is_reported_by_the_user() -> None:
 
 
 def test_a_pool_of_twenty_is_not_a_storm() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     storm(server, 20, 1)
     server.ticks(20)
     assert server.raised == []
 
 
 def test_growth_of_many_applications_at_once_is_not_a_storm_of_one() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     for number in range(12):
         pid = 20_000 + number * 10
         name = f"app-{number}"
@@ -121,7 +121,7 @@ def test_growth_of_many_applications_at_once_is_not_a_storm_of_one() -> None:
 
 
 def test_short_sessions_are_not_a_storm() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     for second in range(20):
         new = server.pool(40, 20_000 + 40 * second, backend_start=server.ago(0.5), application="cgi")
         server.rows = [*server.rows[:80], *new]
@@ -132,14 +132,14 @@ def test_short_sessions_are_not_a_storm() -> None:
 
 
 def test_the_first_reading_of_a_full_pool_is_not_a_storm() -> None:
-    server = Serving(RULES)
+    server = ServerTicks(RULES)
     server.rows = server.pool(180, backend_start=server.ago(3), application="shop-web")
     server.ticks(20)
     assert server.raised == []
 
 
 def test_sessions_from_before_the_first_reading_are_not_named_in_a_storm_of_others() -> None:
-    server = Serving(RULES)
+    server = ServerTicks(RULES)
     server.rows = server.pool(80, backend_start=server.ago(1), application="shop-web-pool")
     server.ticks(2)
     storm(server, 20, 3, application="shop-checkout")
@@ -149,16 +149,16 @@ def test_sessions_from_before_the_first_reading_are_not_named_in_a_storm_of_othe
 
 
 def test_a_server_clock_set_back_hides_no_storm() -> None:
-    server = serving(80)
+    server = server_ticks(80)
     server.clock_us -= 3600 * 1_000_000
     storm(server, 40, 3)
     server.only_one("connection-storm")
 
 
 def test_a_pool_that_reconnects_after_a_restart_is_reported_without_an_alarm() -> None:
-    server = serving(180)
+    server = server_ticks(180)
     started = server.ago(1)
-    server.extra = dict(Serving(RULES, start_us=started).extra)
+    server.extra = dict(ServerTicks(RULES, start_us=started).extra)
     server.rows = []
     server.tick()
     storm(server, 60, 3, application="shop-web")
@@ -169,6 +169,6 @@ def test_a_pool_that_reconnects_after_a_restart_is_reported_without_an_alarm() -
 
 def test_the_thresholds_of_a_storm_are_configurable() -> None:
     limits = Limits(connections=ConnectionLimits(storm_least=10, storm_pct=4.0))
-    server = serving(80, limits)
+    server = server_ticks(80, limits)
     storm(server, 12, 1)
     server.only_one("connection-storm")

@@ -11,19 +11,19 @@ from dba_console.watch.samples import host
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.sample import Status
 from tests.readings import of, sessions
-from tests.unit.watch.findings.part_ticks import Telling
+from tests.unit.watch.findings.part_ticks import PartTicks
 
 
-def own(**fields: Any) -> dict[str, Any]:
+def agent_health(**fields: Any) -> dict[str, Any]:
     return {"self": of(AgentHealth, **{"recording": "ok", **fields})}
 
 
-def ticks(count: int, read: dict[str, Any], telling: Telling | None = None, **more: Any) -> Telling:
-    """So many seconds in which this is read."""
-    telling = telling or Telling(RULES)
+def ticks(count: int, read: dict[str, Any], part_ticks: PartTicks | None = None, **more: Any) -> PartTicks:
+    """Tick `count` seconds with these readings."""
+    part_ticks = part_ticks or PartTicks(RULES)
     for _ in range(count):
-        telling.tick(read, **more)
-    return telling
+        part_ticks.tick(read, **more)
+    return part_ticks
 
 
 NO_SLOT = told_by_the_agent(ConnectFailed("no_slots", "connection failed: FATAL: sorry, too many clients already"))
@@ -49,21 +49,21 @@ def test_a_moment_without_a_slot_is_not_reported() -> None:
 
 
 def test_ticks_are_late_by_half_their_interval_several_times_in_a_row() -> None:
-    telling = ticks(2, own())
-    ticks(4, own(late_us=600_000), telling)
-    ticks(1, own(late_us=400_000), telling)
-    ticks(4, own(late_us=600_000), telling)
-    assert telling.changes == []
-    (row,) = ticks(1, own(late_us=600_000), telling).open
+    part_ticks = ticks(2, agent_health())
+    ticks(4, agent_health(late_us=600_000), part_ticks)
+    ticks(1, agent_health(late_us=400_000), part_ticks)
+    ticks(4, agent_health(late_us=600_000), part_ticks)
+    assert part_ticks.changes == []
+    (row,) = ticks(1, agent_health(late_us=600_000), part_ticks).open
     assert (row.rule, row.evidence["late_ticks"], row.evidence["interval_s"]) == ("console-late", 5, 1.0)
 
 
 def test_an_unanswered_query_is_reported_after_two_of_its_periods_and_half_a_minute() -> None:
     late: dict[str, tuple[Status, str | None]] = {"pg.sizes": ("timeout", "canceled after 2 s")}
-    telling = ticks(1, {"pg.activity": sessions(), **own()}, missing=late)
-    ticks(299, {"pg.activity": sessions(), **own()}, telling)
-    assert telling.changes == []
-    (row,) = ticks(1, {"pg.activity": sessions(), **own()}, telling, missing=late).open
+    part_ticks = ticks(1, {"pg.activity": sessions(), **agent_health()}, missing=late)
+    ticks(299, {"pg.activity": sessions(), **agent_health()}, part_ticks)
+    assert part_ticks.changes == []
+    (row,) = ticks(1, {"pg.activity": sessions(), **agent_health()}, part_ticks, missing=late).open
     assert row.id == "console-late:unanswered"
     assert row.text == "No answer within the time limit for 5m: database sizes"
     assert row.evidence["note"] == "canceled after 2 s"
@@ -71,42 +71,42 @@ def test_an_unanswered_query_is_reported_after_two_of_its_periods_and_half_a_min
 
 def test_a_silent_server_is_not_a_late_console() -> None:
     silent: dict[str, tuple[Status, str | None]] = {"pg.activity": ("timeout", "late"), "pg.locks": ("timeout", "late")}
-    assert ticks(90, own(), missing=silent).changes == []
+    assert ticks(90, agent_health(), missing=silent).changes == []
 
 
 def test_a_stuck_lane_is_named_after_three_seconds() -> None:
-    telling = ticks(3, own(lanes=["statvfs /mnt/\x1bnfs"], stuck_lanes=1))
-    assert telling.open == []
-    (row,) = ticks(1, own(lanes=["statvfs /mnt/\x1bnfs"], stuck_lanes=1), telling).open
+    part_ticks = ticks(3, agent_health(lanes=["statvfs /mnt/\x1bnfs"], stuck_lanes=1))
+    assert part_ticks.open == []
+    (row,) = ticks(1, agent_health(lanes=["statvfs /mnt/\x1bnfs"], stuck_lanes=1), part_ticks).open
     assert row.id == "lane-stuck:statvfs /mnt/␛nfs"
     assert row.advice is not None and row.advice.startswith("df would hang")
-    ticks(5, own(), telling)
-    assert telling.open == []
+    ticks(5, agent_health(), part_ticks)
+    assert part_ticks.open == []
 
 
 def test_a_stuck_server_lane_is_left_to_the_rule_for_silent_servers() -> None:
-    assert ticks(9, own(lanes=["postgres"], stuck_lanes=1)).changes == []
+    assert ticks(9, agent_health(lanes=["postgres"], stuck_lanes=1)).changes == []
 
 
 def test_a_failed_recording_is_reported_at_once_and_a_lagging_one_after_ten_seconds() -> None:
-    failed = own(recording="failed", recording_note="not recording: no space left")
+    failed = agent_health(recording="failed", recording_note="not recording: no space left")
     (row,) = ticks(1, failed).open
     assert (row.id, row.text) == ("recording-lags", "Nothing is recorded: no space left")
-    lagging = own(recording="lagging", recorder_lag_us=17_000_000)
-    telling = ticks(10, lagging)
-    assert telling.open == []
-    (row,) = ticks(1, lagging, telling).open
+    lagging = agent_health(recording="lagging", recorder_lag_us=17_000_000)
+    part_ticks = ticks(10, lagging)
+    assert part_ticks.open == []
+    (row,) = ticks(1, lagging, part_ticks).open
     assert row.text == "The recording is 17s behind"
 
 
 def test_dropped_samples_are_reported_for_five_minutes() -> None:
-    telling = ticks(1, own(dropped=3))
-    assert telling.open == [], "what was lost before is no news"
-    (row,) = ticks(1, own(dropped=5), telling).open
+    part_ticks = ticks(1, agent_health(dropped=3))
+    assert part_ticks.open == [], "what was lost before is no news"
+    (row,) = ticks(1, agent_health(dropped=5), part_ticks).open
     assert row.text == "5 samples are missing in the recording: its disk was too slow"
-    ticks(320, own(dropped=5), telling)
-    assert telling.open == []
+    ticks(320, agent_health(dropped=5), part_ticks)
+    assert part_ticks.open == []
 
 
 def test_an_agent_that_intentionally_does_not_record_is_not_reported() -> None:
-    assert ticks(30, own(recording="off")).changes == []
+    assert ticks(30, agent_health(recording="off")).changes == []

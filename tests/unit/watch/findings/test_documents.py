@@ -38,8 +38,8 @@ def test_no_two_rules_have_the_same_name() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_states_what_it_detects_and_is_evaluated_when_its_part_is_read(rule: Rule) -> None:
     text = render_markdown().split(f"### `{rule.name}`")[1].split("\n###")[0]
-    said = [line for line in text.split("\n- ")[0].splitlines() if line]
-    assert said, "the look of a rule has a docstring"
+    message = [line for line in text.split("\n- ")[0].splitlines() if line]
+    assert message, "the look of a rule has a docstring"
     assert rule.parts and set(rule.parts) <= PARTS.keys()
 
 
@@ -63,8 +63,8 @@ def test_the_runbooks_of_rules_are_those_named_by_their_signals() -> None:
     for module in {inspect.getmodule(rule.check) for rule in RULES} - {rule_module}:
         source = inspect.getsource(module) if module is not None else ""
         named = set(re.findall(r'runbook=(?:[A-Z]+|"([a-z-]+)")', source.split("\nRULES")[0])) - {""}
-        told = {rule.runbook for rule in RULES if inspect.getmodule(rule.check) is module} - {None}
-        assert named <= told, module
+        reported = {rule.runbook for rule in RULES if inspect.getmodule(rule.check) is module} - {None}
+        assert named <= reported, module
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.limits)

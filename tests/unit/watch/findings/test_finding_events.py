@@ -36,9 +36,9 @@ def test_a_clock_set_back_leaves_no_duration_to_report() -> None:
 def test_a_silenced_finding_is_remembered_and_is_not_urgent() -> None:
     silenced = structs.replace(ROW, state="silenced", who="ann", until_us=121_000_000)
     assert change_event(FindingChange("raised", silenced), 61_000_000, 5).severity == "info"
-    said = change_event(FindingChange("silenced", silenced), 61_000_000, 5)
-    assert said.text == "finding silenced for 1m by ann: slot-retention:old"
-    assert said.who == "ann"
+    message = change_event(FindingChange("silenced", silenced), 61_000_000, 5)
+    assert message.text == "finding silenced for 1m by ann: slot-retention:old"
+    assert message.who == "ann"
 
 
 def test_an_acknowledgement_is_reported_with_operator_and_reason() -> None:

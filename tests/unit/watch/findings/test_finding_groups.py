@@ -1,4 +1,4 @@
-"""Causes are joined into one finding, named after the root, told from what is felt."""
+"""Findings with a common cause are grouped into one, named after the root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dba_console.watch.findings.finding_groups import (
 )
 from dba_console.watch.findings.finding_groups import group_by_cause as joined_by
 from dba_console.watch.findings.rule import Signal
-from tests.unit.watch.findings.rule_ticks import Bench, Told, critical, kinds, warning
+from tests.unit.watch.findings.rule_ticks import EngineTicks, ScriptedRule, critical, kinds, warning
 
 LINKS = (
     CausalLink("full", "stalled"),
@@ -28,7 +28,7 @@ LINKS = (
 def _tracks(**signals: Signal) -> list[TrackedSignal]:
     tracks = SignalTracker()
     for at, (name, signal) in enumerate(signals.items()):
-        tracks.update(Told(name).rule, [signal], 1_000_000 + at, 1_000_000 + at)
+        tracks.update(ScriptedRule(name).rule, [signal], 1_000_000 + at, 1_000_000 + at)
     return tracks.raised
 
 
@@ -37,17 +37,17 @@ def join(tracks: list[TrackedSignal], links: tuple[CausalLink, ...]) -> list[Fin
 
 
 def test_recurring_parts_are_reported_once() -> None:
-    full, stalled = Told("connections-filling", clear_after_s=2), Told("io-stalled")
-    bench = Bench(full, stalled)
-    stalled.sees = [warning("I/O is stalled")]
-    bench.tick()
-    told = []
+    full, stalled = ScriptedRule("connections-filling", clear_after_s=2), ScriptedRule("io-stalled")
+    engine_ticks = EngineTicks(full, stalled)
+    stalled.signals = [warning("I/O is stalled")]
+    engine_ticks.tick()
+    reported = []
     for _ in range(4):
-        full.sees = [warning("Connections fill")]
-        told += bench.ticks(5)
-        full.sees = []
-        told += bench.ticks(5)
-    assert kinds(told) == [("changed", "io-stalled")]
+        full.signals = [warning("Connections fill")]
+        reported += engine_ticks.ticks(5)
+        full.signals = []
+        reported += engine_ticks.ticks(5)
+    assert kinds(reported) == [("changed", "io-stalled")]
 
 
 def test_grouped_findings_stay_grouped_while_both_last() -> None:
@@ -66,15 +66,15 @@ def test_a_grouped_finding_stays_with_its_root_when_the_link_between_them_ends()
 
 
 def test_a_part_that_only_waits_to_clear_is_not_raised_again_when_its_cause_has_gone() -> None:
-    full = Told("connections-filling", clear_after_s=30)
-    stalled = Told("io-stalled", clear_after_s=3)
-    bench = Bench(full, stalled)
-    full.sees, stalled.sees = [critical("Connections fill")], [warning("I/O is stalled")]
-    bench.tick()
-    full.sees, stalled.sees = [], []
-    assert kinds(bench.ticks(20)) == [("cleared", "io-stalled")]
-    full.sees = [critical("Connections fill")]
-    assert kinds(bench.tick()) == [("raised", "connections-filling")]
+    full = ScriptedRule("connections-filling", clear_after_s=30)
+    stalled = ScriptedRule("io-stalled", clear_after_s=3)
+    engine_ticks = EngineTicks(full, stalled)
+    full.signals, stalled.signals = [critical("Connections fill")], [warning("I/O is stalled")]
+    engine_ticks.tick()
+    full.signals, stalled.signals = [], []
+    assert kinds(engine_ticks.ticks(20)) == [("cleared", "io-stalled")]
+    full.signals = [critical("Connections fill")]
+    assert kinds(engine_ticks.tick()) == [("raised", "connections-filling")]
 
 
 def test_an_effect_that_keeps_its_name_names_the_finding() -> None:
@@ -127,37 +127,37 @@ def test_every_signal_is_in_exactly_one_finding() -> None:
 
 
 def test_a_finding_whose_cause_is_found_later_is_grouped_with_it_and_not_cleared() -> None:
-    full, stalled = Told("connections-filling"), Told("io-stalled")
-    bench = Bench(full, stalled)
-    full.sees = [critical("Connections fill")]
-    assert kinds(bench.tick()) == [("raised", "connections-filling")]
-    stalled.sees = [warning("I/O is stalled")]
-    assert kinds(bench.tick()) == [("joined", "connections-filling"), ("raised", "io-stalled")]
-    row = bench.judge.conclusions.rows[0]
+    full, stalled = ScriptedRule("connections-filling"), ScriptedRule("io-stalled")
+    engine_ticks = EngineTicks(full, stalled)
+    full.signals = [critical("Connections fill")]
+    assert kinds(engine_ticks.tick()) == [("raised", "connections-filling")]
+    stalled.signals = [warning("I/O is stalled")]
+    assert kinds(engine_ticks.tick()) == [("joined", "connections-filling"), ("raised", "io-stalled")]
+    row = engine_ticks.engine.conclusions.rows[0]
     assert row.chain == ["connections-filling", "io-stalled"]
     assert row.severity == "critical"
     assert row.text == "Connections fill because I/O is stalled"
 
 
 def test_a_finding_group_starts_with_its_first_part() -> None:
-    full, stalled = Told("connections-filling"), Told("io-stalled")
-    bench = Bench(full, stalled)
-    full.sees = [critical()]
-    bench.tick()
-    began = bench.wall_us
-    bench.ticks(5)
-    stalled.sees = [warning()]
-    bench.tick()
-    assert bench.judge.conclusions.rows[0].since_us == began
+    full, stalled = ScriptedRule("connections-filling"), ScriptedRule("io-stalled")
+    engine_ticks = EngineTicks(full, stalled)
+    full.signals = [critical()]
+    engine_ticks.tick()
+    began = engine_ticks.wall_us
+    engine_ticks.ticks(5)
+    stalled.signals = [warning()]
+    engine_ticks.tick()
+    assert engine_ticks.engine.conclusions.rows[0].since_us == began
 
 
 def test_the_evidence_of_every_part_is_in_the_finding_group() -> None:
-    full, stalled = Told("connections-filling"), Told("io-stalled")
-    bench = Bench(full, stalled)
-    full.sees = [critical(evidence={"used": 244}, series=("connections.used",))]
-    stalled.sees = [warning(evidence={"psi_full_pct": 61.0}, series=("io.psi_full_pct",), runbook="cache-drop")]
-    bench.tick()
-    row = bench.judge.conclusions.rows[0]
+    full, stalled = ScriptedRule("connections-filling"), ScriptedRule("io-stalled")
+    engine_ticks = EngineTicks(full, stalled)
+    full.signals = [critical(evidence={"used": 244}, series=("connections.used",))]
+    stalled.signals = [warning(evidence={"psi_full_pct": 61.0}, series=("io.psi_full_pct",), runbook="cache-drop")]
+    engine_ticks.tick()
+    row = engine_ticks.engine.conclusions.rows[0]
     assert row.evidence == {"used": 244, "psi_full_pct": 61.0}
     assert row.series == ["connections.used", "io.psi_full_pct"]
     assert row.runbook == "cache-drop"

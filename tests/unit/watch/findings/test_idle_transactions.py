@@ -6,10 +6,10 @@ from typing import Any
 
 from dba_console.watch.samples import postgres
 from tests.readings import of
-from tests.unit.watch.findings.server_ticks import Serving, serving
+from tests.unit.watch.findings.server_ticks import ServerTicks, server_ticks
 
 
-def left_open(server: Serving, idle_s: float, **fields: Any) -> None:
+def left_open(server: ServerTicks, idle_s: float, **fields: Any) -> None:
     """One session that went idle in a transaction so long ago."""
     made = {
         "application": "price-correction", "user": "ann", "xact_start": server.ago(idle_s),
@@ -19,7 +19,7 @@ def left_open(server: Serving, idle_s: float, **fields: Any) -> None:
 
 
 def test_an_idle_transaction_is_reported_after_a_minute_and_a_warning_after_five() -> None:
-    server = serving(20)
+    server = server_ticks(20)
     left_open(server, 50)
     assert server.ticks(5) == []
     server.ticks(10)
@@ -34,7 +34,7 @@ def test_an_idle_transaction_is_reported_after_a_minute_and_a_warning_after_five
 
 
 def test_an_idle_transaction_that_only_read_is_reported_late() -> None:
-    server = serving(20)
+    server = server_ticks(20)
     left_open(server, 300, backend_xid=None)
     assert server.ticks(5) == []
     server.ticks(610)
@@ -42,7 +42,7 @@ def test_an_idle_transaction_that_only_read_is_reported_late() -> None:
 
 
 def test_an_idle_transaction_counts_from_its_start() -> None:
-    server = serving(20)
+    server = server_ticks(20)
     began = server.ago(120)
     left_open(server, 90, xact_start=began)
     server.tick()
@@ -50,7 +50,7 @@ def test_an_idle_transaction_counts_from_its_start() -> None:
 
 
 def test_a_transaction_that_prevents_freezing_is_critical() -> None:
-    server = serving(20)
+    server = server_ticks(20)
     left_open(server, 90, backend_xmin=1000)
     xids = of(postgres.Xids, now_us=server.now_us, next_xid=200_001_000)
     server.extra = {"pg.xids": xids}
@@ -59,7 +59,7 @@ def test_a_transaction_that_prevents_freezing_is_critical() -> None:
 
 
 def test_many_idle_transactions_are_one_finding() -> None:
-    server = serving(20)
+    server = server_ticks(20)
     made = {"xact_start": server.ago(100), "backend_xid": 900, "state_change": server.ago(100)}
     server.rows += server.pool(50, 3000, "idle in transaction", **made)
     server.tick()
@@ -67,7 +67,7 @@ def test_many_idle_transactions_are_one_finding() -> None:
 
 
 def test_an_application_name_does_not_control_the_terminal() -> None:
-    server = serving(20)
+    server = server_ticks(20)
     left_open(server, 90, application="evil\x1b[2J", query="select '\x1b]0;x\x07'")
     server.tick()
     assert server.only_one("idle-in-transaction").text.isprintable()

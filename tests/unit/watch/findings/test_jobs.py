@@ -1,4 +1,4 @@
-"""Dumps late, missing, and kept in the wrong place: told from the agent's history, and from nothing else."""
+"""Dumps late, missing, and stored in the wrong place: reported from the agent's history, and from nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.build import NOW_US, part, sample
 from tests.readings import activity, mount, server, sessions
 
 HOUR_S = 3600.0
-NIGHT = JobStatistics(
+NIGHTLY_DUMP = JobStatistics(
     kind="pg_dump",
     database="appdb",
     user="backup",
@@ -48,14 +48,14 @@ def ago(hours: float) -> int:
     return NOW_US - int(hours * HOUR_S * 1e6)
 
 
-class Night:
-    """A judge over hand-made readings of jobs and sessions."""
+class JobTicks:
+    """A rule engine with readings of jobs and sessions made by hand."""
 
     def __init__(self, limits: Limits | None = None, rules: Sequence[Rule] = RULES) -> None:
-        self.judge = RuleEngine(limits or Limits(), rules)
+        self.engine = RuleEngine(limits or Limits(), rules)
         self.picture = Picture()
 
-    def look(
+    def tick(
         self,
         at_s: float,
         past: list[JobStatistics] | None = None,
@@ -65,7 +65,7 @@ class Night:
         *,
         connected: bool = True,
     ) -> list[FindingNow]:
-        """What is open after a tick; without `past` the jobs were not read anew, without `connected` nothing was."""
+        """What is open after a tick; without `past` the jobs were not read again, without `connected` nothing was."""
         parts = []
         if connected:
             seen = sessions(*(rows or []), now_us=NOW_US + int(at_s * 1e6))
@@ -79,12 +79,12 @@ class Night:
             reading = Jobs(NOW_US + int(at_s * 1e6), past or [], running or [])
             parts.append(part("jobs", reading, at_s=at_s))
         self.take(at_s, *parts)
-        return self.judge.conclusions.rows
+        return self.engine.conclusions.rows
 
     def take(self, at_s: float, *parts: object) -> list[FindingChange]:
         made = sample(*parts, at_s=at_s, wall_us=NOW_US + int(at_s * 1e6))  # type: ignore[arg-type]
         self.picture = self.picture.with_sample(made)
-        return self.judge.evaluate(self.picture, ChartHistory(), {})
+        return self.engine.evaluate(self.picture, ChartHistory(), {})
 
 
 def test_a_dump_beyond_its_typical_duration_is_late_and_names_its_waiting_sessions() -> None:
@@ -92,7 +92,7 @@ def test_a_dump_beyond_its_typical_duration_is_late_and_names_its_waiting_sessio
         postgres.LockWaiter(pid, [8001], "relation", "AccessExclusiveLock", "public.orders", None) for pid in (1, 2, 3)
     ]
     rows = [DUMP, *(activity(pid, "active", wait_event_type="Lock", wait_event="relation") for pid in (1, 2, 3))]
-    (found,) = Night().look(1, [NIGHT], [runs_for(6120.0)], rows, waiters)
+    (found,) = JobTicks().tick(1, [NIGHTLY_DUMP], [runs_for(6120.0)], rows, waiters)
     assert found.text == ("pg_dump of appdb is overdue by 40m: 1h42, typical 1h02 (12 runs); 3 sessions wait for it")
     assert (found.id, found.severity) == ("dump-late:pg_dump/appdb/backup", "warning")
     assert found.evidence["elapsed_s"] == 6120.0
@@ -103,11 +103,11 @@ def test_a_dump_beyond_its_typical_duration_is_late_and_names_its_waiting_sessio
 
 
 def test_a_late_dump_and_its_waiters_are_one_finding() -> None:
-    night = Night(rules=REGISTERED)
+    ticks = JobTicks(rules=REGISTERED)
     waiter = activity(1, "active", wait_event_type="Lock", wait_event="relation", query="alter table orders add x int")
     blocked = postgres.LockWaiter(1, [8001], "relation", "AccessExclusiveLock", "public.orders", NOW_US - 60_000_000)
     for second in range(1, 20):
-        open_now = night.look(second, [NIGHT], [runs_for(6120.0 + second)], [DUMP, waiter], [blocked])
+        open_now = ticks.tick(second, [NIGHTLY_DUMP], [runs_for(6120.0 + second)], [DUMP, waiter], [blocked])
     (found,) = open_now
     assert found.id == "dump-late:pg_dump/appdb/backup"
     assert found.chain == ["dump-blocks", "dump-late:pg_dump/appdb/backup"]
@@ -116,37 +116,37 @@ def test_a_late_dump_and_its_waiters_are_one_finding() -> None:
 
 
 def test_a_dump_becomes_late_between_two_readings_of_the_jobs() -> None:
-    night = Night()
-    assert night.look(1, [NIGHT], [runs_for(5575.0)], [DUMP]) == []
-    assert night.look(5, rows=[DUMP]) == []
-    assert [row.rule for row in night.look(7, rows=[DUMP])] == ["dump-late"]
+    ticks = JobTicks()
+    assert ticks.tick(1, [NIGHTLY_DUMP], [runs_for(5575.0)], [DUMP]) == []
+    assert ticks.tick(5, rows=[DUMP]) == []
+    assert [row.rule for row in ticks.tick(7, rows=[DUMP])] == ["dump-late"]
 
 
 @pytest.mark.parametrize(
     ("past", "running"),
     [
-        pytest.param(NIGHT, runs_for(3700.0), id="as long as usual"),
-        pytest.param(NIGHT, runs_for(1.0), id="only just begun"),
-        pytest.param(NIGHT, runs_for(0.0), id="begun in the future, by a clock set back"),
-        pytest.param(NIGHT, runs_for(None), id="its start is not known"),
-        pytest.param(NIGHT, runs_for(9000.0, user="somebody"), id="another job"),
-        pytest.param(structs.replace(NIGHT, usual_s=None, runs=2), runs_for(90_000.0), id="too few runs"),
-        pytest.param(structs.replace(NIGHT, usual_s=5.0), runs_for(500.0), id="a short one, a few minutes over"),
+        pytest.param(NIGHTLY_DUMP, runs_for(3700.0), id="as long as usual"),
+        pytest.param(NIGHTLY_DUMP, runs_for(1.0), id="only just begun"),
+        pytest.param(NIGHTLY_DUMP, runs_for(0.0), id="begun in the future, by a clock set back"),
+        pytest.param(NIGHTLY_DUMP, runs_for(None), id="its start is not known"),
+        pytest.param(NIGHTLY_DUMP, runs_for(9000.0, user="somebody"), id="another job"),
+        pytest.param(structs.replace(NIGHTLY_DUMP, usual_s=None, runs=2), runs_for(90_000.0), id="too few runs"),
+        pytest.param(structs.replace(NIGHTLY_DUMP, usual_s=5.0), runs_for(500.0), id="a short one, a few minutes over"),
     ],
 )
 def test_a_dump_is_not_reported_as_late(past: JobStatistics, running: RunningJob) -> None:
-    assert Night().look(1, [past], [running], [DUMP]) == []
+    assert JobTicks().tick(1, [past], [running], [DUMP]) == []
 
 
 def test_for_a_lost_server_it_is_unknown_whether_its_dump_still_runs() -> None:
-    night = Night()
-    assert night.look(1, [NIGHT], [runs_for(3700.0)], [DUMP]) == []
+    ticks = JobTicks()
+    assert ticks.tick(1, [NIGHTLY_DUMP], [runs_for(3700.0)], [DUMP]) == []
     for second in range(2, 3000, 2):
-        assert night.look(second, connected=False) == []
+        assert ticks.tick(second, connected=False) == []
 
 
 def test_an_absent_dump_is_missed_with_the_time_the_last_one_finished() -> None:
-    (found,) = Night().look(1, [structs.replace(NIGHT, last_ended_us=ago(36.5))])
+    (found,) = JobTicks().tick(1, [structs.replace(NIGHTLY_DUMP, last_ended_us=ago(36.5))])
     assert found.id == "dump-missing:pg_dump/appdb/backup"
     assert found.text.startswith(
         "No pg_dump of appdb has finished for 1d12h, typically every 1d; the last finished at 20"
@@ -155,50 +155,57 @@ def test_an_absent_dump_is_missed_with_the_time_the_last_one_finished() -> None:
 
 
 def test_of_a_possibly_unobserved_dump_only_the_watched_time_is_reported() -> None:
-    past = structs.replace(NIGHT, last_ended_us=ago(60), watched_since_us=ago(37))
-    (found,) = Night().look(1, [past])
+    past = structs.replace(NIGHTLY_DUMP, last_ended_us=ago(60), watched_since_us=ago(37))
+    (found,) = JobTicks().tick(1, [past])
     assert found.text.startswith(
         "No pg_dump of appdb finished in the 1d13h observed, typically every 1d; the last observed finished"
     )
 
 
 def test_a_missing_dump_clears_when_one_runs_and_stays_cleared_when_it_finished() -> None:
-    night = Night()
-    late = structs.replace(NIGHT, last_ended_us=ago(40))
-    assert len(night.look(1, [late])) == 1
+    ticks = JobTicks()
+    late = structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40))
+    assert len(ticks.tick(1, [late])) == 1
     for second in range(2, 14):
-        open_now = night.look(second, [late], [runs_for(float(second))], [DUMP])
+        open_now = ticks.tick(second, [late], [runs_for(float(second))], [DUMP])
     assert open_now == []
-    assert night.look(15, [structs.replace(NIGHT, last_ended_us=NOW_US)]) == []
+    assert ticks.tick(15, [structs.replace(NIGHTLY_DUMP, last_ended_us=NOW_US)]) == []
 
 
 @pytest.mark.parametrize(
     "past",
     [
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(30)), id="half a day is not half a night late"),
+        pytest.param(structs.replace(NIGHTLY_DUMP, last_ended_us=ago(30)), id="half a day is not half a night late"),
         pytest.param(
-            structs.replace(NIGHT, last_ended_us=ago(70), longest_interval_s=72 * HOUR_S), id="weekends without"
+            structs.replace(NIGHTLY_DUMP, last_ended_us=ago(70), longest_interval_s=72 * HOUR_S), id="weekends without"
         ),
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), watched_since_us=ago(20)), id="not watched so long"),
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), runs=3), id="too few runs"),
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), intervals=2), id="too few known intervals"),
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), interval_s=None), id="no known interval"),
         pytest.param(
-            structs.replace(NIGHT, last_ended_us=ago(40), interval_s=600.0), id="taken by hand, one after another"
+            structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40), watched_since_us=ago(20)), id="not watched so long"
         ),
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), usual_s=0.4), id="too short to be seen for certain"),
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(40), kind="pg_restore"), id="a restore"),
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(-5)), id="finished in the future, by a clock set back"),
-        pytest.param(structs.replace(NIGHT, last_ended_us=ago(300)), id="given up long ago"),
+        pytest.param(structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40), runs=3), id="too few runs"),
+        pytest.param(structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40), intervals=2), id="too few known intervals"),
+        pytest.param(structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40), interval_s=None), id="no known interval"),
+        pytest.param(
+            structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40), interval_s=600.0),
+            id="taken by hand, one after another",
+        ),
+        pytest.param(
+            structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40), usual_s=0.4), id="too short to be seen for certain"
+        ),
+        pytest.param(structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40), kind="pg_restore"), id="a restore"),
+        pytest.param(
+            structs.replace(NIGHTLY_DUMP, last_ended_us=ago(-5)), id="finished in the future, by a clock set back"
+        ),
+        pytest.param(structs.replace(NIGHTLY_DUMP, last_ended_us=ago(300)), id="given up long ago"),
     ],
 )
 def test_a_dump_is_not_missed(past: JobStatistics) -> None:
-    assert Night().look(1, [past]) == []
+    assert JobTicks().tick(1, [past]) == []
 
 
 def test_a_dump_now_taken_by_another_user_is_not_missed() -> None:
-    other = structs.replace(NIGHT, user="backup2", last_ended_us=ago(10), intervals=0, interval_s=None)
-    assert Night().look(1, [structs.replace(NIGHT, last_ended_us=ago(40)), other]) == []
+    other = structs.replace(NIGHTLY_DUMP, user="backup2", last_ended_us=ago(10), intervals=0, interval_s=None)
+    assert JobTicks().tick(1, [structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40)), other]) == []
 
 
 def holding(*held: str, path: str = "/srv", source: str = "/dev/vda1") -> host.Mount:
@@ -206,9 +213,9 @@ def holding(*held: str, path: str = "/srv", source: str = "/dev/vda1") -> host.M
 
 
 def test_archived_wal_on_the_data_file_system_is_reported_with_the_consequence() -> None:
-    night = Night()
-    night.take(1, part("host.mounts", host.Mounts([holding("archive", "data", "wal")], {}), at_s=1))
-    (found,) = night.judge.conclusions.rows
+    ticks = JobTicks()
+    ticks.take(1, part("host.mounts", host.Mounts([holding("archive", "data", "wal")], {}), at_s=1))
+    (found,) = ticks.engine.conclusions.rows
     assert found.id == "wal-beside-backups:/srv"
     assert found.text.startswith("Archived WAL and the server's data and WAL share /srv: removing a large file there")
     assert found.advice is not None and "remove-backup" in found.advice
@@ -216,29 +223,29 @@ def test_archived_wal_on_the_data_file_system_is_reported_with_the_consequence()
 
 
 def test_a_file_system_mounted_twice_is_one() -> None:
-    night = Night()
+    ticks = JobTicks()
     bound = [holding("data", "wal"), holding("archive", path="/backup")]
-    night.take(1, part("host.mounts", host.Mounts(bound, {}), at_s=1))
-    (found,) = night.judge.conclusions.rows
+    ticks.take(1, part("host.mounts", host.Mounts(bound, {}), at_s=1))
+    (found,) = ticks.engine.conclusions.rows
     assert "share one file system (/dev/vda1 on /srv, /backup)" in found.text
 
 
 def test_two_memory_file_systems_are_two_whatever_their_source_name() -> None:
-    night = Night()
+    ticks = JobTicks()
     apart = [holding("data", "wal", source="tmpfs"), holding("archive", path="/backup", source="tmpfs")]
-    night.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
-    assert night.judge.conclusions.rows == []
+    ticks.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
+    assert ticks.engine.conclusions.rows == []
 
 
 def test_an_archive_on_its_own_file_system_is_well_placed() -> None:
-    night = Night()
+    ticks = JobTicks()
     apart = [holding("data", "wal"), holding("archive", "session", path="/backup", source="/dev/vdb1")]
-    night.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
-    assert night.judge.conclusions.rows == []
+    ticks.take(1, part("host.mounts", host.Mounts(apart, {}), at_s=1))
+    assert ticks.engine.conclusions.rows == []
 
 
 def test_mounts_of_another_host_say_nothing_about_the_server() -> None:
-    night = Night()
+    ticks = JobTicks()
     mounts = part("host.mounts", host.Mounts([holding("archive", "data")], {}), at_s=1)
-    night.take(1, part("pg.server", server(local=False), at_s=1), mounts)
-    assert night.judge.conclusions.rows == []
+    ticks.take(1, part("pg.server", server(local=False), at_s=1), mounts)
+    assert ticks.engine.conclusions.rows == []

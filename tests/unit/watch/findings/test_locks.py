@@ -8,26 +8,28 @@ from dba_console.watch.findings.connections import RULES as CONNECTIONS
 from dba_console.watch.findings.locks import RULES as LOCKS
 from dba_console.watch.samples import postgres
 from tests.readings import activity, of
-from tests.unit.watch.findings.server_ticks import Serving, waiting
+from tests.unit.watch.findings.server_ticks import ServerTicks, waiting
 
 RULES = (*LOCKS, *CONNECTIONS)
 DUMP, MIGRATION, HOLDER = 8001, 8123, 8200
 
 
-def serving() -> Serving:
-    server = Serving(RULES)
+def lock_server() -> ServerTicks:
+    server = ServerTicks(RULES)
     server.rows = server.pool(30)
     server.ticks(2)
     return server
 
 
-def session(server: Serving, pid: int, state: str = "active", open_s: float = 60, **fields: object) -> None:
+def session(server: ServerTicks, pid: int, state: str = "active", open_s: float = 60, **fields: object) -> None:
     """One more session, its transaction open for so long."""
     made = {"xact_start": server.ago(open_s), "query_start": server.ago(open_s), "state_change": server.ago(open_s)}
     server.rows = [*server.rows, activity(pid, state, **{**made, **fields})]
 
 
-def blocked(server: Serving, pid: int, *blockers: int, waited_s: float = 0.0, query: str = "", **lock: object) -> None:
+def blocked(
+    server: ServerTicks, pid: int, *blockers: int, waited_s: float = 0.0, query: str = "", **lock: object
+) -> None:
     """A session that waits for these, for so long already."""
     since_us = server.ago(waited_s)
     server.rows = [row for row in server.rows if row.pid != pid]
@@ -35,21 +37,23 @@ def blocked(server: Serving, pid: int, *blockers: int, waited_s: float = 0.0, qu
     server.locks = [*server.locks, waiting(pid, *blockers, since=since_us, **lock)]  # type: ignore[arg-type]  # as it is
 
 
-def dump(server: Serving, open_s: float = 3720) -> None:
+def dump(server: ServerTicks, open_s: float = 3720) -> None:
     session(server, DUMP, application="pg_dump", user="backup", query="COPY public.orders TO stdout;", open_s=open_s)
 
 
-def migration(server: Serving, *blockers: int, waited_s: float = 0.0) -> None:
+def migration(server: ServerTicks, *blockers: int, waited_s: float = 0.0) -> None:
     query = "alter table orders add note text"
     blocked(server, MIGRATION, *blockers, waited_s=waited_s, query=query, mode="AccessExclusiveLock")
 
 
-def behind(server: Serving, count: int, *blockers: int, waited_s: float = 0.0, first_pid: int = 1000) -> None:
+def block_sessions(
+    server: ServerTicks, count: int, *blockers: int, waited_s: float = 0.0, first_pid: int = 1000
+) -> None:
     for number in range(count):
         blocked(server, first_pid + number, *blockers, waited_s=waited_s, query="select * from orders")
 
 
-def nobody_waits(server: Serving) -> None:
+def clear_waits(server: ServerTicks) -> None:
     server.locks = []
     server.rows = server.pool(30)
 
@@ -58,10 +62,10 @@ def nobody_waits(server: Serving) -> None:
 
 
 def test_a_queue_behind_ddl_behind_a_dump_is_one_finding_that_names_all_three() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP)
-    behind(server, 20, MIGRATION)
+    block_sessions(server, 20, MIGRATION)
     server.ticks(3)
     row = server.only_one("lock-queue")
     assert row.severity == "critical"
@@ -74,11 +78,11 @@ def test_a_queue_behind_ddl_behind_a_dump_is_one_finding_that_names_all_three() 
 
 
 def test_a_queue_starts_with_its_first_wait() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     began = server.ago(40)
     migration(server, DUMP, waited_s=40)
-    behind(server, 5, MIGRATION, waited_s=30)
+    block_sessions(server, 5, MIGRATION, waited_s=30)
     server.ticks(2)
     row = server.only_one("lock-queue")
     assert abs(row.since_us - began) < 1_000_000
@@ -86,41 +90,41 @@ def test_a_queue_starts_with_its_first_wait() -> None:
 
 
 def test_a_short_queue_is_a_warning() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP)
-    behind(server, 4, MIGRATION)
+    block_sessions(server, 4, MIGRATION)
     server.ticks(20)
     assert server.only_one("lock-queue").severity == "warning"
 
 
 def test_ddl_that_waits_briefly_on_a_busy_server_is_not_a_finding() -> None:
-    server = serving()
+    server = lock_server()
     session(server, HOLDER, query="select count(*) from orders", open_s=1)
     for _ in range(5):
         migration(server, HOLDER)
-        behind(server, 20, MIGRATION)
+        block_sessions(server, 20, MIGRATION)
         server.tick()
-        nobody_waits(server)
+        clear_waits(server)
         server.ticks(3)
     assert server.raised == []
 
 
 def test_a_queue_clears_soon_after_it_ends() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP)
-    behind(server, 20, MIGRATION)
+    block_sessions(server, 20, MIGRATION)
     server.ticks(3)
-    nobody_waits(server)
+    clear_waits(server)
     assert server.ticks(7) == []
 
 
 def test_a_reported_queue_stays_while_any_session_waits() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP)
-    behind(server, 4, MIGRATION)
+    block_sessions(server, 4, MIGRATION)
     server.ticks(3)
     server.locks = server.locks[:2]
     server.ticks(30)
@@ -128,28 +132,28 @@ def test_a_reported_queue_stays_while_any_session_waits() -> None:
 
 
 def test_an_index_build_that_waits_for_a_writer_blocks_later_writers() -> None:
-    server = serving()
+    server = lock_server()
     session(server, HOLDER, query="update orders set paid = true")
     blocked(server, MIGRATION, HOLDER, query="create index on orders (paid)", mode="ShareLock")
-    behind(server, 6, MIGRATION)
+    block_sessions(server, 6, MIGRATION)
     server.ticks(3)
     assert server.only_one("lock-queue").evidence["waiter_mode"] == "ShareLock"
 
 
 def test_a_queue_stays_reported_while_the_locks_cannot_be_read() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP)
-    behind(server, 20, MIGRATION)
+    block_sessions(server, 20, MIGRATION)
     server.ticks(3)
     for _ in range(30):
-        server.unread()
+        server.tick_unread()
     server.only_one("lock-queue")
 
 
 def test_waits_for_rows_are_not_a_ddl_queue() -> None:
     """The wait for a row takes ExclusiveLock on a tuple, which is no lock of DDL."""
-    server = serving()
+    server = lock_server()
     session(server, HOLDER, query="update orders set paid = true")
     blocked(server, 1000, HOLDER, waited_s=3, mode="ExclusiveLock", locktype="tuple")
     for pid in range(1001, 1010):
@@ -159,10 +163,10 @@ def test_waits_for_rows_are_not_a_ddl_queue() -> None:
 
 
 def test_a_queue_behind_an_idle_transaction_is_reported_with_what_must_be_terminated() -> None:
-    server = serving()
+    server = lock_server()
     session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=200, backend_xid=5)
     migration(server, HOLDER, waited_s=20)
-    behind(server, 12, MIGRATION, waited_s=15)
+    block_sessions(server, 12, MIGRATION, waited_s=15)
     server.ticks(3)
     row = server.only_one("idle-in-transaction")
     assert row.chain == ["lock-queue", "idle-in-transaction"]
@@ -172,11 +176,11 @@ def test_a_queue_behind_an_idle_transaction_is_reported_with_what_must_be_termin
 
 
 def test_a_queue_behind_a_queue_is_reported_with_the_first_one() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP)
     blocked(server, 8124, MIGRATION, query="truncate orders", mode="AccessExclusiveLock")
-    behind(server, 6, 8124, MIGRATION)
+    block_sessions(server, 6, 8124, MIGRATION)
     server.ticks(3)
     row = server.only_one("lock-queue")
     assert (row.evidence["waiter_pid"], row.evidence["behind"]) == (MIGRATION, 7)
@@ -184,10 +188,10 @@ def test_a_queue_behind_a_queue_is_reported_with_the_first_one() -> None:
 
 def test_without_a_wait_start_from_the_server_the_first_observation_is_used() -> None:
     """13 has no pg_locks.waitstart."""
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP)
-    behind(server, 6, MIGRATION)
+    block_sessions(server, 6, MIGRATION)
     server.locks = [structs.replace(lock, wait_start=None) for lock in server.locks]
     server.ticks(5)
     assert server.only_one("lock-queue").severity == "warning"
@@ -199,7 +203,7 @@ def test_without_a_wait_start_from_the_server_the_first_observation_is_used() ->
 
 
 def test_a_session_that_blocks_one_other_is_reported_after_ten_seconds() -> None:
-    server = serving()
+    server = lock_server()
     session(server, HOLDER, application="batch", query="update orders set paid = true", open_s=5)
     blocked(server, 1000, HOLDER, waited_s=5, query="update orders set paid = false", locktype="transactionid")
     assert server.ticks(4) == []
@@ -213,29 +217,29 @@ def test_a_session_that_blocks_one_other_is_reported_after_ten_seconds() -> None
 
 
 def test_a_session_that_blocks_many_for_long_is_critical() -> None:
-    server = serving()
+    server = lock_server()
     session(server, HOLDER, query="update orders set paid = true", open_s=40)
-    behind(server, 22, HOLDER, waited_s=35)
+    block_sessions(server, 22, HOLDER, waited_s=35)
     server.ticks(2)
     assert server.only_one("lock-blocker").severity == "critical"
 
 
 def test_hot_rows_passed_between_sessions_are_not_a_blocker() -> None:
     """Every second another transaction holds the row; those in the queue wait for three seconds in all."""
-    server = serving()
+    server = lock_server()
     for second in range(30):
-        nobody_waits(server)
+        clear_waits(server)
         session(server, 9000 + second, query="update branches set balance = 0", open_s=0.1)
-        behind(server, 20, 9000 + second, waited_s=3)
+        block_sessions(server, 20, 9000 + second, waited_s=3)
         server.tick()
     assert server.raised == []
 
 
 def test_a_prepared_transaction_that_blocks_others_is_named() -> None:
-    server = serving()
+    server = lock_server()
     holder = of(postgres.HorizonHolder, kind="prepared", who="order-4711", xid_age=10)
     server.extra = {"pg.horizon": postgres.Horizon([holder])}
-    behind(server, 5, 0, waited_s=5)
+    block_sessions(server, 5, 0, waited_s=5)
     server.ticks(2)
     row = server.only_one("lock-blocker")
     assert "for the prepared transaction order-4711" in row.text
@@ -244,7 +248,7 @@ def test_a_prepared_transaction_that_blocks_others_is_named() -> None:
 
 
 def test_a_dump_that_blocks_only_ddl_is_reported_with_the_dump() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP, waited_s=8)
     assert server.ticks(1) == []
@@ -255,12 +259,12 @@ def test_a_dump_that_blocks_only_ddl_is_reported_with_the_dump() -> None:
 
 
 def test_a_growing_queue_behind_a_dump_replaces_that_finding() -> None:
-    server = serving()
+    server = lock_server()
     dump(server)
     migration(server, DUMP, waited_s=15)
     server.ticks(3)
     server.only_one("dump-blocks")
-    behind(server, 12, MIGRATION)
+    block_sessions(server, 12, MIGRATION)
     server.ticks(2)
     server.only_one("lock-queue")
     server.ticks(10)
@@ -268,14 +272,14 @@ def test_a_growing_queue_behind_a_dump_replaces_that_finding() -> None:
 
 
 def test_a_deadlock_is_left_to_the_server() -> None:
-    server = serving()
+    server = lock_server()
     blocked(server, 1000, 1001, waited_s=15)
     blocked(server, 1001, 1000, waited_s=15)
     assert server.ticks(3) == []
 
 
 def test_no_waiting_session_is_not_a_finding() -> None:
-    server = serving()
+    server = lock_server()
     server.ticks(60)
     assert server.raised == []
 
@@ -284,10 +288,10 @@ def test_no_waiting_session_is_not_a_finding() -> None:
 
 
 def test_an_idle_transaction_that_blocks_others_is_reported_in_its_third_second() -> None:
-    server = serving()
+    server = lock_server()
     query = "update branches set filler = 'new'"
     session(server, HOLDER, "idle in transaction", application="price-correction", open_s=0, query=query)
-    behind(server, 18, HOLDER)
+    block_sessions(server, 18, HOLDER)
     server.ticks(3)
     row = server.only_one("idle-in-transaction")
     assert row.severity == "warning"
@@ -297,9 +301,9 @@ def test_an_idle_transaction_that_blocks_others_is_reported_in_its_third_second(
 
 
 def test_an_idle_transaction_that_blocks_many_for_long_is_critical() -> None:
-    server = serving()
+    server = lock_server()
     session(server, HOLDER, "idle in transaction", open_s=0)
-    behind(server, 6, HOLDER)
+    block_sessions(server, 6, HOLDER)
     server.ticks(28)
     assert server.only_one("idle-in-transaction").severity == "warning"
     server.ticks(5)
@@ -307,27 +311,27 @@ def test_an_idle_transaction_that_blocks_many_for_long_is_critical() -> None:
 
 
 def test_a_blocking_transaction_is_named_before_an_older_one() -> None:
-    server = serving()
+    server = lock_server()
     session(server, 8300, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)
     session(server, HOLDER, "idle in transaction", application="price-correction", open_s=10)
-    behind(server, 2, HOLDER, waited_s=8)
+    block_sessions(server, 2, HOLDER, waited_s=8)
     server.tick()
     assert server.only_one("idle-in-transaction").text.startswith("price-correction")
 
 
 def test_a_pause_between_two_statements_is_not_a_finding() -> None:
-    server = serving()
+    server = lock_server()
     for _ in range(20):
-        nobody_waits(server)
+        clear_waits(server)
         session(server, HOLDER, "idle in transaction", open_s=0.2)
-        behind(server, 10, HOLDER, waited_s=0.2)
+        block_sessions(server, 10, HOLDER, waited_s=0.2)
         server.tick()
     assert server.raised == []
 
 
 def test_the_leader_of_a_parallel_dump_is_not_an_idle_transaction() -> None:
     """It waits idle in its transaction while its workers copy, and holds ACCESS SHARE on every table."""
-    server = serving()
+    server = lock_server()
     dump(server)
     server.rows = [structs.replace(row, state="idle in transaction") for row in server.rows if row.pid == DUMP]
     migration(server, DUMP, waited_s=15)
@@ -339,11 +343,11 @@ def test_the_leader_of_a_parallel_dump_is_not_an_idle_transaction() -> None:
 
 
 def test_connections_that_fill_up_because_of_a_queue_are_one_finding() -> None:
-    server = serving()
+    server = lock_server()
     server.rows = server.pool(30)
     dump(server)
     migration(server, DUMP)
-    behind(server, 210, MIGRATION, first_pid=2000)
+    block_sessions(server, 210, MIGRATION, first_pid=2000)
     server.ticks(3)
     row = next(row for row in server.open if row.id == "lock-queue")
     assert row.chain[-1] == "lock-queue"
@@ -353,7 +357,7 @@ def test_connections_that_fill_up_because_of_a_queue_are_one_finding() -> None:
 
 
 def test_a_forgotten_transaction_is_not_the_cause_of_filling_connections() -> None:
-    server = serving()
+    server = lock_server()
     server.rows = server.pool(220)
     session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)
     server.ticks(3)

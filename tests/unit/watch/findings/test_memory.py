@@ -15,29 +15,29 @@ from dba_console.watch.findings.finding_groups import (
 )
 from dba_console.watch.findings.rule import Signal
 from dba_console.watch.samples.findings import FindingNow
-from tests.unit.watch.findings.host_ticks import GB, MB, Hosting
+from tests.unit.watch.findings.host_ticks import GB, MB, HostTicks
 
 BOTH = [*memory.RULES, *io.RULES]
 
 
-def calm(limits: Limits | None = None) -> Hosting:
+def calm_host(limits: Limits | None = None) -> HostTicks:
     """Half a minute of an ordinary host, 100 MB/s read."""
-    hosting = Hosting(BOTH, limits)
-    hosting.seconds(30, vda={"reads": 200, "read_sectors": 200 * 1024, "read_ms": 100, "io_ms": 300})
-    assert hosting.open == []
-    return hosting
+    host_ticks = HostTicks(BOTH, limits)
+    host_ticks.seconds(30, vda={"reads": 200, "read_sectors": 200 * 1024, "read_ms": 100, "io_ms": 300})
+    assert host_ticks.open == []
+    return host_ticks
 
 
-def reclaimed(hosting: Hosting, bytes_: int, actor: str = "pgsteal_kswapd") -> list[FindingNow]:
+def reclaimed(host_ticks: HostTicks, bytes_: int, actor: str = "pgsteal_kswapd") -> list[FindingNow]:
     """A second in which so much is reclaimed by one actor, and the six after it."""
-    hosting.falls(bytes_, pgsteal_file=bytes_, **{actor: bytes_})
-    return hosting.ticks(7)
+    host_ticks.drop_cache(bytes_, pgsteal_file=bytes_, **{actor: bytes_})
+    return host_ticks.ticks(7)
 
 
 def test_cache_reclaimed_without_a_shortage_is_reported_with_its_reclaimer() -> None:
-    hosting = calm()
-    reclaimed(hosting, 5 * GB)
-    found = hosting.one("memory-reclaim")
+    host_ticks = calm_host()
+    reclaimed(host_ticks, 5 * GB)
+    found = host_ticks.one("memory-reclaim")
     assert found.severity == "info"
     assert found.text == ("Page cache fell 5.0 GB and free memory rose 5.0 GB: memory reclaim (kswapd, no shortage)")
     assert found.evidence["reclaim_kswapd_bytes"] == 5 * GB
@@ -45,39 +45,39 @@ def test_cache_reclaimed_without_a_shortage_is_reported_with_its_reclaimer() -> 
 
 
 def test_a_tenth_of_memory_within_half_a_minute_is_a_warning() -> None:
-    hosting = calm()
+    host_ticks = calm_host()
     for _ in range(10):
-        hosting.falls(2 * GB, pgsteal_file=2 * GB, pgsteal_kswapd=2 * GB)
-        hosting.tick()
-    assert hosting.one("memory-reclaim").severity == "warning"
-    fell = hosting.one("memory-reclaim").evidence["cached_fell_bytes"]
+        host_ticks.drop_cache(2 * GB, pgsteal_file=2 * GB, pgsteal_kswapd=2 * GB)
+        host_ticks.tick()
+    assert host_ticks.one("memory-reclaim").severity == "warning"
+    fell = host_ticks.one("memory-reclaim").evidence["cached_fell_bytes"]
     assert isinstance(fell, int) and 12 * GB < fell <= 20 * GB, "the sentence is renewed every five seconds"
 
 
 def test_a_growing_pool_of_huge_pages_is_reported_as_such() -> None:
     """Its pages are neither cached nor free, and no program has them."""
-    hosting = Hosting(BOTH)
-    hosting.memory |= {"huge_total": 4096, "huge_page_size": 2 * MB}
-    hosting.ticks(10)
-    hosting.memory["huge_total"] += 10 * 1024
-    hosting.falls(20 * GB, free=0, pgsteal_file=20 * GB, pgsteal_direct=20 * GB)
-    hosting.ticks(7)
-    assert hosting.one("memory-reclaim").text.endswith("memory reclaim (the pool of huge pages grew)")
+    host_ticks = HostTicks(BOTH)
+    host_ticks.memory |= {"huge_total": 4096, "huge_page_size": 2 * MB}
+    host_ticks.ticks(10)
+    host_ticks.memory["huge_total"] += 10 * 1024
+    host_ticks.drop_cache(20 * GB, free=0, pgsteal_file=20 * GB, pgsteal_direct=20 * GB)
+    host_ticks.ticks(7)
+    assert host_ticks.one("memory-reclaim").text.endswith("memory reclaim (the pool of huge pages grew)")
 
 
 def test_it_clears_when_the_cache_stays_stable() -> None:
-    hosting = calm()
-    reclaimed(hosting, 5 * GB)
-    assert hosting.ticks(60) == []
+    host_ticks = calm_host()
+    reclaimed(host_ticks, 5 * GB)
+    assert host_ticks.ticks(60) == []
 
 
 def test_reclaim_with_stalled_io_is_one_critical_finding_with_its_runbook() -> None:
-    hosting = calm()
-    hosting.falls(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
+    host_ticks = calm_host()
+    host_ticks.drop_cache(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
     for _ in range(6):
-        hosting.sessions_wait(30)
-        hosting.seconds(1, stalled_pct=90)
-    [found] = hosting.open
+        host_ticks.set_waiting_sessions(30)
+        host_ticks.seconds(1, stalled_pct=90)
+    [found] = host_ticks.open
     assert (found.id, found.severity, found.runbook) == ("reclaim-stall", "critical", "cache-drop")
     assert found.chain[0] == "io-stalled"
     assert found.text.startswith("I/O is stalled: ")
@@ -87,27 +87,27 @@ def test_reclaim_with_stalled_io_is_one_critical_finding_with_its_runbook() -> N
 
 
 def test_reclaim_and_stall_are_reported_within_five_seconds() -> None:
-    hosting = calm()
-    begun = hosting.at_s
-    hosting.falls(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
-    while "reclaim-stall" not in hosting.ids:
-        assert hosting.at_s - begun < 5
-        hosting.sessions_wait(30, for_s=hosting.at_s - begun + 1)
-        hosting.seconds(1, stalled_pct=100)
+    host_ticks = calm_host()
+    begun = host_ticks.at_s
+    host_ticks.drop_cache(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
+    while "reclaim-stall" not in host_ticks.ids:
+        assert host_ticks.at_s - begun < 5
+        host_ticks.set_waiting_sessions(30, for_s=host_ticks.at_s - begun + 1)
+        host_ticks.seconds(1, stalled_pct=100)
 
 
 def test_the_freeze_cycles_of_a_recurring_stall_are_one_finding() -> None:
-    hosting = calm()
+    host_ticks = calm_host()
     for _ in range(3):
-        hosting.falls(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
+        host_ticks.drop_cache(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
         for _ in range(9):
-            hosting.sessions_wait(30)
-            hosting.seconds(1, stalled_pct=95)
-        hosting.rows = []
-        hosting.falls(-4 * GB)
-        hosting.seconds(11)
-    assert hosting.raised.count("reclaim-stall") == 1
-    assert "reclaim-stall" in hosting.ids
+            host_ticks.set_waiting_sessions(30)
+            host_ticks.seconds(1, stalled_pct=95)
+        host_ticks.rows = []
+        host_ticks.drop_cache(-4 * GB)
+        host_ticks.seconds(11)
+    assert host_ticks.raised.count("reclaim-stall") == 1
+    assert "reclaim-stall" in host_ticks.ids
 
 
 def test_the_sentence_of_the_whole_group_reads_as_one() -> None:
@@ -141,63 +141,63 @@ def test_the_sentence_of_the_whole_group_reads_as_one() -> None:
 
 def test_a_stall_is_detected_on_a_kernel_without_psi() -> None:
     """2.6.32 as in story S1: blocked tasks and bytes read and written is all there is."""
-    hosting = Hosting(BOTH)
-    hosting.io_stalled_us = None
-    hosting.vmstat["pgsteal_file"] = None
-    hosting.seconds(60, vda={"reads": 200, "read_sectors": 200 * 1024, "read_ms": 100, "io_ms": 300})
-    hosting.blocked = 12
-    hosting.falls(5 * GB, pgsteal_kswapd=5 * GB)
-    hosting.seconds(4)
-    assert hosting.one("reclaim-stall").severity == "critical"
-    assert "almost nothing read or written" in hosting.one("reclaim-stall").text
+    host_ticks = HostTicks(BOTH)
+    host_ticks.io_stalled_us = None
+    host_ticks.vmstat["pgsteal_file"] = None
+    host_ticks.seconds(60, vda={"reads": 200, "read_sectors": 200 * 1024, "read_ms": 100, "io_ms": 300})
+    host_ticks.blocked = 12
+    host_ticks.drop_cache(5 * GB, pgsteal_kswapd=5 * GB)
+    host_ticks.seconds(4)
+    assert host_ticks.one("reclaim-stall").severity == "critical"
+    assert "almost nothing read or written" in host_ticks.one("reclaim-stall").text
 
 
 def test_a_file_freed_during_an_io_stall_is_not_named_as_its_cause() -> None:
-    hosting = calm()
-    hosting.falls(5 * GB)
+    host_ticks = calm_host()
+    host_ticks.drop_cache(5 * GB)
     for _ in range(8):
-        hosting.sessions_wait(3)
-        hosting.seconds(1, stalled_pct=60)
-    assert [(row.id, row.severity) for row in hosting.open] == [("io-stalled", "warning")]
+        host_ticks.set_waiting_sessions(3)
+        host_ticks.seconds(1, stalled_pct=60)
+    assert [(row.id, row.severity) for row in host_ticks.open] == [("io-stalled", "warning")]
 
 
 def test_a_cache_fall_long_after_the_start_of_an_io_stall_is_not_its_cause() -> None:
-    hosting = calm()
+    host_ticks = calm_host()
     for second in range(20):
         if second == 12:
-            hosting.falls(5 * GB, pgsteal_file=5 * GB)
-        hosting.sessions_wait(30)
-        hosting.seconds(1, stalled_pct=90)
-    assert "io-stalled" in hosting.ids
-    assert "reclaim-stall" not in hosting.raised
+            host_ticks.drop_cache(5 * GB, pgsteal_file=5 * GB)
+        host_ticks.set_waiting_sessions(30)
+        host_ticks.seconds(1, stalled_pct=90)
+    assert "io-stalled" in host_ticks.ids
+    assert "reclaim-stall" not in host_ticks.raised
 
 
 def test_a_cache_fall_after_the_stall_is_not_its_cause() -> None:
-    hosting = calm()
+    host_ticks = calm_host()
     for _ in range(8):
-        hosting.sessions_wait(30)
-        hosting.seconds(1, stalled_pct=90)
-    hosting.rows = []
-    hosting.seconds(6, stalled_pct=30)
-    hosting.falls(5 * GB, pgsteal_file=5 * GB)
-    hosting.seconds(8, stalled_pct=30)
-    assert "reclaim-stall" not in hosting.raised
+        host_ticks.set_waiting_sessions(30)
+        host_ticks.seconds(1, stalled_pct=90)
+    host_ticks.rows = []
+    host_ticks.seconds(6, stalled_pct=30)
+    host_ticks.drop_cache(5 * GB, pgsteal_file=5 * GB)
+    host_ticks.seconds(8, stalled_pct=30)
+    assert "reclaim-stall" not in host_ticks.raised
 
 
 def test_all_processes_waiting_for_memory_is_a_stall_too() -> None:
-    hosting = calm()
-    hosting.falls(5 * GB, pgsteal_file=5 * GB, pgsteal_direct=5 * GB, allocstall=4000)
+    host_ticks = calm_host()
+    host_ticks.drop_cache(5 * GB, pgsteal_file=5 * GB, pgsteal_direct=5 * GB, allocstall=4000)
     for _ in range(5):
-        hosting.memory_stalled_us += 600_000
-        hosting.tick()
-    assert "direct reclaim" in hosting.one("reclaim-stall").text
+        host_ticks.memory_stalled_us += 600_000
+        host_ticks.tick()
+    assert "direct reclaim" in host_ticks.one("reclaim-stall").text
 
 
 def test_dropped_caches_are_reported_with_the_cost_of_rereading() -> None:
-    hosting = calm()
-    hosting.falls(4 * GB, drop_pagecache=1)
-    hosting.ticks(3)
-    [found] = hosting.open
+    host_ticks = calm_host()
+    host_ticks.drop_cache(4 * GB, drop_pagecache=1)
+    host_ticks.ticks(3)
+    [found] = host_ticks.open
     assert (found.id, found.severity) == ("cache-dropped", "info")
     assert found.text == (
         "Page cache dropped: a process wrote drop_caches (drop_pagecache +1), 4.0 GB of cache dropped; "
@@ -206,40 +206,40 @@ def test_dropped_caches_are_reported_with_the_cost_of_rereading() -> None:
 
 
 def test_dropping_a_tenth_of_memory_is_a_warning() -> None:
-    hosting = calm()
-    hosting.falls(20 * GB, drop_pagecache=1)
-    hosting.ticks(3)
-    assert [(row.id, row.severity) for row in hosting.open] == [("cache-dropped", "warning")]
+    host_ticks = calm_host()
+    host_ticks.drop_cache(20 * GB, drop_pagecache=1)
+    host_ticks.ticks(3)
+    assert [(row.id, row.severity) for row in host_ticks.open] == [("cache-dropped", "warning")]
 
 
 def test_a_drop_counted_one_reading_after_the_fall_is_not_reported_as_a_freed_file() -> None:
-    hosting = calm()
-    hosting.falls(20 * GB)
-    hosting.tick()
-    hosting.falls(-64 * MB, drop_pagecache=1)
-    hosting.ticks(5)
-    assert hosting.raised == ["cache-dropped"]
+    host_ticks = calm_host()
+    host_ticks.drop_cache(20 * GB)
+    host_ticks.tick()
+    host_ticks.drop_cache(-64 * MB, drop_pagecache=1)
+    host_ticks.ticks(5)
+    assert host_ticks.raised == ["cache-dropped"]
 
 
 def test_cache_dropped_while_io_stalls_is_part_of_the_stall() -> None:
-    hosting = calm()
-    hosting.falls(20 * GB, drop_pagecache=1)
+    host_ticks = calm_host()
+    host_ticks.drop_cache(20 * GB, drop_pagecache=1)
     for _ in range(6):
-        hosting.sessions_wait(30)
-        hosting.seconds(1, stalled_pct=90)
-    [found] = hosting.open
+        host_ticks.set_waiting_sessions(30)
+        host_ticks.seconds(1, stalled_pct=90)
+    [found] = host_ticks.open
     assert found.id == "reclaim-stall"
     assert "cache-dropped" in found.chain
     assert "memory reclaim (a process wrote drop_caches)" in found.text
 
 
 def test_reread_bytes_are_counted_afterwards() -> None:
-    hosting = calm()
-    reclaimed(hosting, 20 * GB)
+    host_ticks = calm_host()
+    reclaimed(host_ticks, 20 * GB)
     for _ in range(12):
-        hosting.count("refault_file", 100 * MB // 4096)
-        hosting.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 900})
-    found = hosting.one("memory-reclaim")
+        host_ticks.count("refault_file", 100 * MB // 4096)
+        host_ticks.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 900})
+    found = host_ticks.one("memory-reclaim")
     assert "cache-reread" in found.chain
     assert "of page cache read again so far, at " in found.text
     assert " after page cache fell 20.0 GB" in found.text
@@ -248,146 +248,148 @@ def test_reread_bytes_are_counted_afterwards() -> None:
 
 def test_rereading_at_little_device_load_is_not_reported() -> None:
     """100 MB/s, which keep this device busy for a tenth of its time."""
-    hosting = calm()
-    reclaimed(hosting, 20 * GB)
+    host_ticks = calm_host()
+    reclaimed(host_ticks, 20 * GB)
     for _ in range(12):
-        hosting.count("refault_file", 100 * MB // 4096)
-        hosting.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 120})
-    assert "cache-reread" not in [name for row in hosting.open for name in row.chain]
+        host_ticks.count("refault_file", 100 * MB // 4096)
+        host_ticks.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 120})
+    assert "cache-reread" not in [name for row in host_ticks.open for name in row.chain]
 
 
 def test_after_dropped_caches_reads_beyond_the_typical_rate_count() -> None:
-    hosting = calm()
-    hosting.falls(20 * GB, drop_pagecache=1)
-    hosting.seconds(12, vda={"reads": 900, "read_sectors": 400 * MB // 512, "read_ms": 900, "io_ms": 900})
-    assert hosting.one("cache-dropped").evidence["reread_bytes_per_s"] == pytest.approx(300 * MB, rel=0.01)
+    host_ticks = calm_host()
+    host_ticks.drop_cache(20 * GB, drop_pagecache=1)
+    host_ticks.seconds(12, vda={"reads": 900, "read_sectors": 400 * MB // 512, "read_ms": 900, "io_ms": 900})
+    assert host_ticks.one("cache-dropped").evidence["reread_bytes_per_s"] == pytest.approx(300 * MB, rel=0.01)
 
 
 def test_pages_of_a_sparse_file_without_disk_reads_cost_nothing() -> None:
-    hosting = Hosting(BOTH)
-    hosting.ticks(10)
-    reclaimed(hosting, 20 * GB)
-    hosting.seconds(15, counted={"refault_file": 100 * MB // 4096})
-    assert "cache-reread" not in [name for row in hosting.open for name in row.chain]
+    host_ticks = HostTicks(BOTH)
+    host_ticks.ticks(10)
+    reclaimed(host_ticks, 20 * GB)
+    host_ticks.seconds(15, counted={"refault_file": 100 * MB // 4096})
+    assert "cache-reread" not in [name for row in host_ticks.open for name in row.chain]
 
 
 def test_refaults_without_a_preceding_fall_are_ordinary_reads() -> None:
-    hosting = calm()
-    hosting.seconds(30, counted={"refault_file": 200 * MB // 4096}, vda={"reads": 900, "read_sectors": 400 * MB // 512})
-    assert hosting.raised == []
+    host_ticks = calm_host()
+    host_ticks.seconds(
+        30, counted={"refault_file": 200 * MB // 4096}, vda={"reads": 900, "read_sectors": 400 * MB // 512}
+    )
+    assert host_ticks.raised == []
 
 
 # What must stay quiet
 
 
 def test_a_compile_that_churns_the_cache_is_not_reclaim() -> None:
-    hosting = calm()
+    host_ticks = calm_host()
     for tick in range(60):
-        hosting.falls(600 * MB if tick % 2 else -600 * MB, pgsteal_file=300 * MB, pgsteal_kswapd=300 * MB)
-        hosting.tick()
-    assert hosting.raised == []
+        host_ticks.drop_cache(600 * MB if tick % 2 else -600 * MB, pgsteal_file=300 * MB, pgsteal_kswapd=300 * MB)
+        host_ticks.tick()
+    assert host_ticks.raised == []
 
 
 def test_a_big_file_copied_through_a_full_cache_is_not_reclaim() -> None:
-    hosting = calm()
+    host_ticks = calm_host()
     for _ in range(60):
-        hosting.falls(0, pgsteal_file=500 * MB, pgsteal_kswapd=500 * MB)
-        hosting.tick()
-    assert hosting.raised == []
+        host_ticks.drop_cache(0, pgsteal_file=500 * MB, pgsteal_kswapd=500 * MB)
+        host_ticks.tick()
+    assert host_ticks.raised == []
 
 
 def test_a_process_of_4_gb_that_starts_and_ends_is_not_reclaim() -> None:
-    hosting = calm()
+    host_ticks = calm_host()
     for _ in range(8):
-        hosting.memory["anon"] += 4 * GB // 8
-        hosting.falls(4 * GB // 8, free=0, pgsteal_file=4 * GB // 8, pgsteal_kswapd=4 * GB // 8)
-        hosting.tick()
-    hosting.memory["anon"] -= 4 * GB
-    hosting.memory["free"] += 4 * GB
-    hosting.ticks(5)
-    assert [name for name in hosting.raised if name != "memory-reclaim"] == []
-    assert all(row.severity != "critical" for row in hosting.open)
+        host_ticks.memory["anon"] += 4 * GB // 8
+        host_ticks.drop_cache(4 * GB // 8, free=0, pgsteal_file=4 * GB // 8, pgsteal_kswapd=4 * GB // 8)
+        host_ticks.tick()
+    host_ticks.memory["anon"] -= 4 * GB
+    host_ticks.memory["free"] += 4 * GB
+    host_ticks.ticks(5)
+    assert [name for name in host_ticks.raised if name != "memory-reclaim"] == []
+    assert all(row.severity != "critical" for row in host_ticks.open)
 
 
 def test_a_server_restart_frees_shared_memory_and_is_not_a_cache_fall() -> None:
-    hosting = calm()
-    hosting.memory["shmem"] = 0
-    hosting.falls(8 * GB)
-    hosting.ticks(5)
-    assert hosting.raised == []
+    host_ticks = calm_host()
+    host_ticks.memory["shmem"] = 0
+    host_ticks.drop_cache(8 * GB)
+    host_ticks.ticks(5)
+    assert host_ticks.raised == []
 
 
 def test_a_dropped_table_is_not_a_finding_below_a_tenth_of_memory() -> None:
-    hosting = calm()
-    hosting.falls(5 * GB)
-    hosting.ticks(5)
-    assert hosting.raised == []
-    hosting.falls(20 * GB)
-    hosting.ticks(7)
-    assert [(row.id, row.severity) for row in hosting.open] == [("memory-reclaim", "info")]
-    assert hosting.open[0].text.endswith(": a file was freed")
+    host_ticks = calm_host()
+    host_ticks.drop_cache(5 * GB)
+    host_ticks.ticks(5)
+    assert host_ticks.raised == []
+    host_ticks.drop_cache(20 * GB)
+    host_ticks.ticks(7)
+    assert [(row.id, row.severity) for row in host_ticks.open] == [("memory-reclaim", "info")]
+    assert host_ticks.open[0].text.endswith(": a file was freed")
 
 
 def test_the_first_ticks_raise_nothing() -> None:
-    hosting = Hosting(BOTH)
-    hosting.vmstat["drop_pagecache"] = 17
-    hosting.io_stalled_us = 900_000_000_000
-    assert hosting.ticks(3) == []
+    host_ticks = HostTicks(BOTH)
+    host_ticks.vmstat["drop_pagecache"] = 17
+    host_ticks.io_stalled_us = 900_000_000_000
+    assert host_ticks.ticks(3) == []
 
 
 def test_a_fall_during_a_gap_raises_nothing() -> None:
-    hosting = calm()
-    hosting.falls(40 * GB, pgsteal_file=40 * GB, pgsteal_kswapd=40 * GB, drop_pagecache=1)
-    hosting.tick(60)
-    assert hosting.ticks(5) == []
+    host_ticks = calm_host()
+    host_ticks.drop_cache(40 * GB, pgsteal_file=40 * GB, pgsteal_kswapd=40 * GB, drop_pagecache=1)
+    host_ticks.tick(60)
+    assert host_ticks.ticks(5) == []
 
 
 def test_another_run_of_the_agent_starts_again() -> None:
-    hosting = calm()
-    hosting.boot = "b2"
-    hosting.falls(40 * GB, drop_pagecache=3)
-    assert hosting.ticks(5) == []
+    host_ticks = calm_host()
+    host_ticks.boot = "b2"
+    host_ticks.drop_cache(40 * GB, drop_pagecache=3)
+    assert host_ticks.ticks(5) == []
 
 
 def test_restarted_counters_raise_nothing() -> None:
-    hosting = calm()
-    hosting.vmstat["drop_pagecache"] = 5
-    hosting.ticks(70)
-    hosting.changes.clear()
-    for name in hosting.vmstat:
-        hosting.vmstat[name] = 0
-    hosting.io_stalled_us = 0
-    assert hosting.ticks(5) == []
-    assert hosting.raised == []
+    host_ticks = calm_host()
+    host_ticks.vmstat["drop_pagecache"] = 5
+    host_ticks.ticks(70)
+    host_ticks.changes.clear()
+    for name in host_ticks.vmstat:
+        host_ticks.vmstat[name] = 0
+    host_ticks.io_stalled_us = 0
+    assert host_ticks.ticks(5) == []
+    assert host_ticks.raised == []
 
 
 def test_an_unknown_counter_is_not_read_as_zero() -> None:
-    hosting = calm()
-    for name in hosting.vmstat:
-        hosting.vmstat[name] = None
-    hosting.memory["cached"] -= 20 * GB
-    hosting.memory["free"] += 20 * GB
-    hosting.ticks(7)
-    assert hosting.one("memory-reclaim").text.endswith("memory reclaim (cause not known)")
+    host_ticks = calm_host()
+    for name in host_ticks.vmstat:
+        host_ticks.vmstat[name] = None
+    host_ticks.memory["cached"] -= 20 * GB
+    host_ticks.memory["free"] += 20 * GB
+    host_ticks.ticks(7)
+    assert host_ticks.one("memory-reclaim").text.endswith("memory reclaim (cause not known)")
 
 
 def test_numbers_of_another_host_raise_nothing() -> None:
     from tests.readings import server  # the same reading, elsewhere
 
-    hosting = calm()
-    read = hosting._read
-    hosting._read = lambda: {**read(), "pg.server": server(local=False)}  # type: ignore[method-assign]
-    hosting.falls(20 * GB, drop_pagecache=1)
-    assert hosting.ticks(5) == []
+    host_ticks = calm_host()
+    read = host_ticks._read
+    host_ticks._read = lambda: {**read(), "pg.server": server(local=False)}  # type: ignore[method-assign]
+    host_ticks.drop_cache(20 * GB, drop_pagecache=1)
+    assert host_ticks.ticks(5) == []
 
 
 def test_oom_killed_processes_are_reported_for_a_quarter_of_an_hour() -> None:
-    hosting = Hosting([rule for rule in memory.RULES if rule.name == "oom-kill"])
-    hosting.vmstat["oom_kill"] = 4
-    assert hosting.ticks(3) == [], "that was before the console began"
-    hosting.vmstat["oom_kill"] = 5
-    assert hosting.tick()[0].text.startswith("The kernel killed a process for lack of memory, at ")
-    hosting.vmstat["oom_kill"] = 7
-    hosting.ticks(6)
-    assert hosting.one("oom-kill").evidence["oom_kills"] == 3
-    assert hosting.ticks(900) == []
+    host_ticks = HostTicks([rule for rule in memory.RULES if rule.name == "oom-kill"])
+    host_ticks.vmstat["oom_kill"] = 4
+    assert host_ticks.ticks(3) == [], "that was before the console began"
+    host_ticks.vmstat["oom_kill"] = 5
+    assert host_ticks.tick()[0].text.startswith("The kernel killed a process for lack of memory, at ")
+    host_ticks.vmstat["oom_kill"] = 7
+    host_ticks.ticks(6)
+    assert host_ticks.one("oom-kill").evidence["oom_kills"] == 3
+    assert host_ticks.ticks(900) == []

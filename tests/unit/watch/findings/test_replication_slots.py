@@ -1,4 +1,4 @@
-"""Slots that keep WAL: told with the date it ends in, and not where somebody reads them."""
+"""Slots that retain WAL are reported with the fill estimate, and not while they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import of
-from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 from tests.unit.watch.findings.wal_readings import GB, MB, SEGMENT, disk, standby
 
 HOUR = 3600.0
@@ -22,49 +22,49 @@ def rule(name: str) -> Rule:
     return next(one for one in wal.RULES if one.name == name)
 
 
-class Slots:
+class SlotTicks:
     """A server with slots; WAL is at `lsn`. Read every two seconds, as the agent does."""
 
     def __init__(self, available: int | None = 1000 * GB, limits: Limits | None = None) -> None:
         names = ("slot-retention", "slot-lost", "standby-gone")
-        self.watching = Watching(*(rule(name) for name in names), limits=limits)
+        self.watching = ReadingTicks(*(rule(name) for name in names), limits=limits)
         self.lsn = 100 * GB
-        self.watching.sees({"pg.server": primary()})
+        self.watching.tick({"pg.server": primary()})
         if available is not None:
-            self.watching.sees({"host.mounts": disk(available)})
+            self.watching.tick({"host.mounts": disk(available)})
 
-    def reads(
+    def tick(
         self, *slots: postgres.Slot, standbys: list[postgres.Standby] | None = None, in_recovery: bool = False
     ) -> dict[str, FindingNow]:
         replication = of(
             postgres.Replication, lsn=self.lsn, timeline=1, slots=list(slots), standbys=standbys or [],
             in_recovery=in_recovery,
         )  # fmt: skip
-        return self.watching.sees({"pg.replication": replication}, after_s=2.0)
+        return self.watching.tick({"pg.replication": replication}, after_s=2.0)
 
-    def keeps(self, retained: int, name: str = "old", **fields: Any) -> postgres.Slot:
+    def retain(self, retained: int, name: str = "old", **fields: Any) -> postgres.Slot:
         made = {"name": name, "kind": "physical", "restart_lsn": self.lsn - retained, "wal_status": "reserved"}
         return of(postgres.Slot, **{**made, **fields})
 
 
 def test_a_fresh_slot_is_not_a_finding() -> None:
-    slots = Slots()
-    assert slots.reads(slots.keeps(3 * SEGMENT)) == {}
-    assert slots.reads(slots.keeps(0, restart_lsn=None)) == {}
+    slots = SlotTicks()
+    assert slots.tick(slots.retain(3 * SEGMENT)) == {}
+    assert slots.tick(slots.retain(0, restart_lsn=None)) == {}
 
 
 def test_an_unread_slot_that_retains_a_gigabyte_is_a_warning() -> None:
-    slots = Slots()
-    assert slots.reads(slots.keeps(900 * MB)) == {}
-    found = only(slots.reads(slots.keeps(GB)))
+    slots = SlotTicks()
+    assert slots.tick(slots.retain(900 * MB)) == {}
+    found = only(slots.tick(slots.retain(GB)))
     assert (found.id, found.severity) == ("slot-retention:old", "warning")
     assert found.text == "Slot old retains 1.0 GB of WAL, not read"
 
 
 def test_a_slot_near_max_slot_wal_keep_size_is_reported_at_once_however_slowly_it_grows() -> None:
     def keeping(retained: int, **fields: Any) -> dict[str, FindingNow]:
-        slots = Slots()
-        return slots.reads(slots.keeps(retained, safe_wal_size=500 * MB - retained, wal_status="extended", **fields))
+        slots = SlotTicks()
+        return slots.tick(slots.retain(retained, safe_wal_size=500 * MB - retained, wal_status="extended", **fields))
 
     assert keeping(390 * MB) == {}
     found = only(keeping(450 * MB))
@@ -77,20 +77,20 @@ def test_a_slot_near_max_slot_wal_keep_size_is_reported_at_once_however_slowly_i
 
 
 def test_on_a_small_disk_a_tenth_of_the_free_space_is_much() -> None:
-    slots = Slots(available=2 * GB)
-    assert set(slots.reads(slots.keeps(220 * MB))) == {"slot-retention:old"}
+    slots = SlotTicks(available=2 * GB)
+    assert set(slots.tick(slots.retain(220 * MB))) == {"slot-retention:old"}
 
 
 def test_a_growing_slot_has_a_fill_time_within_ten_seconds() -> None:
-    slots = Slots(available=3 * GB)
+    slots = SlotTicks(available=3 * GB)
     seconds = 0
     for tick in range(4):
         slots.lsn = 100 * GB + 20 * MB * tick
-        assert slots.reads(slots.keeps(SEGMENT + 0)) == {}, "what keeps up is not told"
+        assert slots.tick(slots.retain(SEGMENT + 0)) == {}, "what keeps up is not told"
     kept = SEGMENT
     while seconds < 10:
         seconds, kept = seconds + 2, kept + 32 * MB
-        findings = slots.reads(slots.keeps(kept))
+        findings = slots.tick(slots.retain(kept))
         if findings:
             break
     found = only(findings)
@@ -100,119 +100,119 @@ def test_a_growing_slot_has_a_fill_time_within_ten_seconds() -> None:
 
 
 def test_the_limit_of_the_slot_is_reported_before_that_of_the_disk() -> None:
-    slots = Slots()
+    slots = SlotTicks()
     for tick in range(8):
         kept = 512 * MB + 32 * MB * tick
-        findings = slots.reads(slots.keeps(kept, safe_wal_size=GB - kept, wal_status="extended"))
+        findings = slots.tick(slots.retain(kept, safe_wal_size=GB - kept, wal_status="extended"))
     assert "the slot is lost (max_slot_wal_keep_size) in" in only(findings).text
 
 
 def test_without_the_disks_of_the_host_there_is_no_fill_time() -> None:
-    slots = Slots(available=None)
+    slots = SlotTicks(available=None)
     for tick in range(8):
-        findings = slots.reads(slots.keeps(2 * GB + 32 * MB * tick))
+        findings = slots.tick(slots.retain(2 * GB + 32 * MB * tick))
     found = only(findings)
     assert found.evidence["full_in_s"] is None
     assert "full" not in found.text
 
 
 def test_a_slot_about_to_lose_its_wal_is_critical() -> None:
-    slots = Slots()
-    found = only(slots.reads(slots.keeps(GB, wal_status="unreserved", safe_wal_size=-5)))
+    slots = SlotTicks()
+    found = only(slots.tick(slots.retain(GB, wal_status="unreserved", safe_wal_size=-5)))
     assert found.severity == "critical"
     assert "the next checkpoint may remove what it needs" in found.text
 
 
 def test_a_restarting_standby_has_a_grace_time() -> None:
-    slots = Slots()
-    slots.reads(slots.keeps(2 * SEGMENT, active_pid=7))
+    slots = SlotTicks()
+    slots.tick(slots.retain(2 * SEGMENT, active_pid=7))
     for tick in range(29):
-        assert slots.reads(slots.keeps(2 * GB + tick * MB)) == {}
-    slots.reads(slots.keeps(2 * GB))
-    assert set(slots.reads(slots.keeps(2 * GB))) == {"slot-retention:old"}
+        assert slots.tick(slots.retain(2 * GB + tick * MB)) == {}
+    slots.tick(slots.retain(2 * GB))
+    assert set(slots.tick(slots.retain(2 * GB))) == {"slot-retention:old"}
 
 
 def test_a_slot_whose_reader_catches_up_is_not_a_finding() -> None:
-    slots = Slots()
+    slots = SlotTicks()
     for tick in range(60):
-        assert slots.reads(slots.keeps(20 * GB - tick * 100 * MB, active_pid=7)) == {}
+        assert slots.tick(slots.retain(20 * GB - tick * 100 * MB, active_pid=7)) == {}
 
 
 def test_growth_before_its_reader_returned_says_nothing_of_the_reader() -> None:
-    slots = Slots()
-    slots.reads(slots.keeps(SEGMENT, active_pid=7))
+    slots = SlotTicks()
+    slots.tick(slots.retain(SEGMENT, active_pid=7))
     for tick in range(45):
-        slots.reads(slots.keeps(GB + tick * 30 * MB))
+        slots.tick(slots.retain(GB + tick * 30 * MB))
     for tick in range(60):
         kept = GB + 45 * 30 * MB + min(tick, 4) * 30 * MB
-        findings = slots.reads(slots.keeps(kept, active_pid=8))
+        findings = slots.tick(slots.retain(kept, active_pid=8))
         assert "too slowly" not in "".join(found.text for found in findings.values())
     assert findings == {}
 
 
 def test_a_returned_reader_that_still_falls_behind_is_reported_after_half_a_minute() -> None:
-    slots = Slots()
+    slots = SlotTicks()
     for tick in range(45):
-        slots.reads(slots.keeps(GB + tick * 30 * MB))
-    told = None
+        slots.tick(slots.retain(GB + tick * 30 * MB))
+    reported = None
     for tick in range(45, 75):
-        findings = slots.reads(slots.keeps(GB + tick * 30 * MB, active_pid=8))
-        if told is None and any("too slowly" in found.text for found in findings.values()):
-            told = 2.0 * (tick - 45)
-    assert told is not None
-    assert 30 <= told <= 45
+        findings = slots.tick(slots.retain(GB + tick * 30 * MB, active_pid=8))
+        if reported is None and any("too slowly" in found.text for found in findings.values()):
+            reported = 2.0 * (tick - 45)
+    assert reported is not None
+    assert 30 <= reported <= 45
 
 
 def test_a_reader_that_reconnects_is_one_reader() -> None:
-    slots = Slots()
+    slots = SlotTicks()
     for tick in range(30):
         pid = None if tick % 4 == 3 else 100 + tick // 4
-        findings = slots.reads(slots.keeps(2 * GB + tick * 30 * MB, active_pid=pid))
+        findings = slots.tick(slots.retain(2 * GB + tick * 30 * MB, active_pid=pid))
     assert "read too slowly" in only(findings).text
 
 
 def test_a_slot_read_more_slowly_than_wal_is_written_is_a_warning_within_a_minute() -> None:
-    slots = Slots()
+    slots = SlotTicks()
     for tick in range(30):
-        findings = slots.reads(slots.keeps(2 * GB + tick * 10 * MB, active_pid=7))
+        findings = slots.tick(slots.retain(2 * GB + tick * 10 * MB, active_pid=7))
     assert "read too slowly" in only(findings).text
 
 
 def test_a_standby_behind_during_a_bulk_load_is_not_critical_an_hour_before_the_limit() -> None:
-    slots = Slots(available=300 * GB)
+    slots = SlotTicks(available=300 * GB)
     for tick in range(60):
-        findings = slots.reads(slots.keeps(2 * GB + tick * 200 * MB, active_pid=7))
+        findings = slots.tick(slots.retain(2 * GB + tick * 200 * MB, active_pid=7))
     found = only(findings)
     assert found.severity == "warning"
     assert "is full in 5" in found.text
 
 
 def test_a_logical_slot_that_advances_in_steps_is_not_a_finding() -> None:
-    slots = Slots()
+    slots = SlotTicks()
     for tick in range(90):
         kept = 1200 * MB + (tick % 8) * 100 * MB
-        assert slots.reads(slots.keeps(kept, kind="logical", active_pid=7)) == {}
+        assert slots.tick(slots.retain(kept, kind="logical", active_pid=7)) == {}
 
 
 def test_a_temporary_slot_ends_with_its_session_and_is_not_reported() -> None:
-    slots = Slots()
-    assert slots.reads(slots.keeps(5 * GB, temporary=True)) == {}
+    slots = SlotTicks()
+    assert slots.tick(slots.retain(5 * GB, temporary=True)) == {}
 
 
 @pytest.mark.parametrize("fields", [{"wal_status": "lost"}, {"invalidation_reason": "idle_timeout"}])
 def test_a_lost_slot_is_reported_with_what_must_be_rebuilt(fields: dict[str, str]) -> None:
-    slots = Slots()
-    found = only(slots.reads(slots.keeps(5 * GB, kind="logical", **fields)))
+    slots = SlotTicks()
+    found = only(slots.tick(slots.retain(5 * GB, kind="logical", **fields)))
     assert (found.id, found.severity) == ("slot-lost:old", "warning")
     assert "its subscriber cannot continue" in found.text
 
 
 def test_a_slot_kept_for_a_lost_standby_is_one_finding() -> None:
-    slots = Slots()
+    slots = SlotTicks()
     streaming = standby("db3", pid=7, backend_start=slots.watching.ago(HOUR))
-    slots.reads(slots.keeps(SEGMENT, active_pid=7), standbys=[streaming])
+    slots.tick(slots.retain(SEGMENT, active_pid=7), standbys=[streaming])
     for _ in range(40):
-        findings = slots.reads(slots.keeps(2 * GB))
+        findings = slots.tick(slots.retain(2 * GB))
     found = only(findings)
     assert found.chain == ["slot-retention:old", "standby-gone:db3"]
     assert "not read because standby db3 is gone" in found.text
@@ -220,29 +220,29 @@ def test_a_slot_kept_for_a_lost_standby_is_one_finding() -> None:
 
 
 def test_the_thresholds_are_those_of_the_configuration() -> None:
-    slots = Slots(limits=Limits(wal=WalLimits(slot_retained_bytes=100 * MB)))
-    assert set(slots.reads(slots.keeps(120 * MB))) == {"slot-retention:old"}
+    slots = SlotTicks(limits=Limits(wal=WalLimits(slot_retained_bytes=100 * MB)))
+    assert set(slots.tick(slots.retain(120 * MB))) == {"slot-retention:old"}
 
 
 def test_the_synchronized_copy_of_a_slot_is_not_a_slot_with_a_lost_reader() -> None:
-    slots = Slots()
-    copy = slots.keeps(2 * GB, kind="logical", synced=True)
-    found = only(slots.reads(copy, in_recovery=True))
+    slots = SlotTicks()
+    copy = slots.retain(2 * GB, kind="logical", synced=True)
+    found = only(slots.tick(copy, in_recovery=True))
     assert found.text == "Slot old retains 2.0 GB of WAL, a copy of the primary's slot"
     assert "on the primary" in (found.advice or "") and "Start its subscriber" not in (found.advice or "")
 
 
 def test_after_a_promotion_it_is_a_slot_like_others() -> None:
-    slots = Slots()
-    found = only(slots.reads(slots.keeps(2 * GB, kind="logical", synced=True)))
+    slots = SlotTicks()
+    found = only(slots.tick(slots.retain(2 * GB, kind="logical", synced=True)))
     assert "not read" in found.text
     assert "Start its subscriber" in (found.advice or "")
 
 
 def test_a_lost_synchronized_copy_requires_no_rebuild() -> None:
-    slots = Slots()
-    lost = slots.keeps(5 * GB, kind="logical", synced=True, invalidation_reason="wal_removed")
-    found = only(slots.reads(lost, in_recovery=True))
+    slots = SlotTicks()
+    lost = slots.retain(5 * GB, kind="logical", synced=True, invalidation_reason="wal_removed")
+    found = only(slots.tick(lost, in_recovery=True))
     assert found.text == (
         "Copied slot old is lost (wal_removed): after a failover to this standby its subscriber could not continue"
     )

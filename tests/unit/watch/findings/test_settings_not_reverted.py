@@ -1,4 +1,4 @@
-"""Settings a run left changed: told until they are back, gravest where the server does not care for its data."""
+"""Settings a run did not revert are reported until reverted, most severe where durability is off."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMORY = PendingRevertNow(
 SYNC = structs.replace(MEMORY, id="2", parameter="fsync", new="off", found="off", risky=True, trust="sound")
 
 
-def judged(*reverts: PendingRevertNow, note: str | None = None) -> list[FindingNow]:
+def findings_with(*reverts: PendingRevertNow, note: str | None = None) -> list[FindingNow]:
     """What is concluded of one reading."""
     judge = RuleEngine(Limits(), [rule for rule in RULES if rule.name == "settings-left"])
     made = structs.replace(part("reverts", PendingRevertsNow(NOW_US, reverts)), note=note)
@@ -31,15 +31,15 @@ def judged(*reverts: PendingRevertNow, note: str | None = None) -> list[FindingN
 
 
 def test_without_pending_reverts_nothing_is_reported() -> None:
-    assert judged() == []
+    assert findings_with() == []
 
 
 def test_an_active_run_reverts_it_itself() -> None:
-    assert judged(structs.replace(MEMORY, run_is_active=True)) == []
+    assert findings_with(structs.replace(MEMORY, run_is_active=True)) == []
 
 
 def test_a_pending_revert_is_named_with_its_old_value_and_its_start() -> None:
-    [row] = judged(MEMORY, structs.replace(MEMORY, id="3", parameter="max_wal_size", old="2GB", state="altered"))
+    [row] = findings_with(MEMORY, structs.replace(MEMORY, id="3", parameter="max_wal_size", old="2GB", state="altered"))
     assert row.severity == "warning" and row.runbook == "put-back" and row.since_us == MEMORY.at_us
     assert row.text == "work_mem (9MB), max_wal_size (9MB) still differ from before run r-1 (ended)"
     assert row.evidence["settings"] == [
@@ -50,13 +50,13 @@ def test_a_pending_revert_is_named_with_its_old_value_and_its_start() -> None:
 
 
 def test_without_fsync_it_is_critical_and_reported_even_during_the_run() -> None:
-    assert judged(MEMORY, SYNC)[0].severity == "critical"
-    [row] = judged(structs.replace(SYNC, run_is_active=True), structs.replace(MEMORY, run_is_active=True))
+    assert findings_with(MEMORY, SYNC)[0].severity == "critical"
+    [row] = findings_with(structs.replace(SYNC, run_is_active=True), structs.replace(MEMORY, run_is_active=True))
     assert row.severity == "info" and "destroys the whole cluster" in row.text and "work_mem" not in row.text
 
 
 @pytest.mark.parametrize(
-    ("state", "trust", "severity", "said"),
+    ("state", "trust", "severity", "expected"),
     [
         ("back", "sound", "warning", "fsync is as before run r-1 (ended); data written meanwhile"),
         ("pending", "sound", "warning", "only from the next restart"),
@@ -66,22 +66,22 @@ def test_without_fsync_it_is_critical_and_reported_even_during_the_run() -> None
         ("unknown", "unknown", "critical", "not known whether"),
     ],
 )
-def test_a_crash_in_between_is_reported_if_it_is_known(state: str, trust: str, severity: str, said: str) -> None:
-    [row] = judged(structs.replace(SYNC, state=state, trust=trust))
-    assert row.severity == severity and said in row.text
+def test_a_crash_in_between_is_reported_if_it_is_known(state: str, trust: str, severity: str, expected: str) -> None:
+    [row] = findings_with(structs.replace(SYNC, state=state, trust=trust))
+    assert row.severity == severity and expected in row.text
     assert ("trusted" in row.text) == (trust == "untrusted")
 
 
 def test_if_the_server_has_not_answered_nothing_is_reported_about_its_settings() -> None:
-    [row] = judged(structs.replace(MEMORY, state="unknown", found=None))
+    [row] = findings_with(structs.replace(MEMORY, state="unknown", found=None))
     assert row.text.startswith("Whether work_mem (9MB) is still set by run r-1 (ended), is not known")
 
 
 def test_a_value_that_looks_like_a_secret_is_not_shown() -> None:
-    [row] = judged(structs.replace(MEMORY, new="host=db1 password=s3cret", found="host=db1 password=s3cret"))
+    [row] = findings_with(structs.replace(MEMORY, new="host=db1 password=s3cret", found="host=db1 password=s3cret"))
     assert "s3cret" not in row.text + str(row.evidence)
 
 
 def test_an_unreadable_file_is_a_finding_of_its_own() -> None:
-    rows = judged(MEMORY, note="/var/lib/dba-console/reverts/1.json cannot be read: Input/output error")
+    rows = findings_with(MEMORY, note="/var/lib/dba-console/reverts/1.json cannot be read: Input/output error")
     assert {row.id for row in rows} == {"settings-left", "settings-left:unreadable"}

@@ -10,7 +10,7 @@ from dba_console.watch.findings.standbys import MAX_DELAY_POINTS
 from dba_console.watch.samples import postgres
 from tests.build import NOW_US
 from tests.readings import of
-from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 from tests.unit.watch.findings.wal_readings import GB, MB
 
 HOUR = 3600.0
@@ -27,21 +27,21 @@ def rule(name: str) -> Rule:
     return next(one for one in wal.RULES if one.name == name)
 
 
-class Standby:
+class StandbyTicks:
     """A standby read every two seconds."""
 
     def __init__(self, *names: str, up_s: float = HOUR, **settings: str) -> None:
-        self.watching = Watching(*(rule(name) for name in names or ("wal-receiver-down",)))
+        self.watching = ReadingTicks(*(rule(name) for name in names or ("wal-receiver-down",)))
         start_us = NOW_US - int(up_s * 1e6)
         self.server = primary(in_recovery=True, start_us=start_us, set=settings)
 
-    def reads(self, ticks: int = 1, *, after_s: float = 2.0, commit_s: float | None = None, **fields: Any) -> Any:
+    def tick(self, ticks: int = 1, *, after_s: float = 2.0, commit_s: float | None = None, **fields: Any) -> Any:
         for _ in range(ticks):
             made: dict[str, Any] = {"lsn": 10 * GB, "timeline": 1, "in_recovery": True, **fields}
             if commit_s is not None:
                 made["replay_at"] = self.watching.ago(commit_s)
             seen = {"pg.server": self.server, "pg.replication": of(postgres.Replication, **made)}
-            findings = self.watching.sees(seen, after_s=after_s)
+            findings = self.watching.tick(seen, after_s=after_s)
         return findings
 
 
@@ -49,9 +49,9 @@ class Standby:
 
 
 def test_a_standby_without_wal_since_its_start_is_reported_once_replay_is_seen_to_stop() -> None:
-    standby = Standby(up_s=18 * 60)
-    assert standby.reads(**{**NO_RECEIVER, "receive_lsn": None}) == {}
-    found = only(standby.reads(**{**NO_RECEIVER, "receive_lsn": None}))
+    standby = StandbyTicks(up_s=18 * 60)
+    assert standby.tick(**{**NO_RECEIVER, "receive_lsn": None}) == {}
+    found = only(standby.tick(**{**NO_RECEIVER, "receive_lsn": None}))
     assert (found.id, found.severity) == ("wal-receiver-down", "warning")
     assert found.text == (
         "This standby receives no WAL: no WAL receiver is streaming since the server started 18m04s ago"
@@ -60,56 +60,56 @@ def test_a_standby_without_wal_since_its_start_is_reported_once_replay_is_seen_t
 
 
 def test_a_receiver_that_requested_a_segment_start_has_received_nothing_yet() -> None:
-    found = only(Standby().reads(2, **{**NO_RECEIVER, "lsn": 10 * GB + MB}))
+    found = only(StandbyTicks().tick(2, **{**NO_RECEIVER, "lsn": 10 * GB + MB}))
     assert "streaming since the server started" in found.text
 
 
 def test_wal_from_an_archive_does_not_mean_that_nothing_was_received() -> None:
     fields: dict[str, Any] = {**NO_RECEIVER, "lsn": 10 * GB + MB, "restore_command_set": True}
-    assert Standby().reads(12, **fields) == {}
+    assert StandbyTicks().tick(12, **fields) == {}
 
 
 def test_a_standby_that_just_started_gets_half_a_minute() -> None:
-    standby = Standby(up_s=5)
-    assert standby.reads(12, **{**NO_RECEIVER, "receive_lsn": None}) == {}
-    assert standby.reads(3, **{**NO_RECEIVER, "receive_lsn": None}) != {}
+    standby = StandbyTicks(up_s=5)
+    assert standby.tick(12, **{**NO_RECEIVER, "receive_lsn": None}) == {}
+    assert standby.tick(3, **{**NO_RECEIVER, "receive_lsn": None}) != {}
 
 
 def test_a_console_started_after_the_break_reports_it_within_eight_seconds() -> None:
-    standby = Standby()
-    assert standby.reads(4, commit_s=14 * 60, **NO_RECEIVER) == {}
-    found = only(standby.reads(commit_s=14 * 60, **NO_RECEIVER))
+    standby = StandbyTicks()
+    assert standby.tick(4, commit_s=14 * 60, **NO_RECEIVER) == {}
+    found = only(standby.tick(commit_s=14 * 60, **NO_RECEIVER))
     assert "the last transaction replayed was committed 14m" in found.text
 
 
 def test_a_known_receiver_gets_the_time_of_a_restart_of_the_primary() -> None:
-    standby = Standby()
-    standby.reads(commit_s=HOUR, **STREAM)
-    assert standby.reads(15, commit_s=HOUR, **NO_RECEIVER) == {}
-    assert standby.reads(3, commit_s=HOUR, **STREAM) == {}
-    assert standby.reads(15, commit_s=HOUR, **NO_RECEIVER) == {}
-    assert set(standby.reads(3, commit_s=HOUR, **NO_RECEIVER)) == {"wal-receiver-down"}
+    standby = StandbyTicks()
+    standby.tick(commit_s=HOUR, **STREAM)
+    assert standby.tick(15, commit_s=HOUR, **NO_RECEIVER) == {}
+    assert standby.tick(3, commit_s=HOUR, **STREAM) == {}
+    assert standby.tick(15, commit_s=HOUR, **NO_RECEIVER) == {}
+    assert set(standby.tick(3, commit_s=HOUR, **NO_RECEIVER)) == {"wal-receiver-down"}
 
 
 def test_a_waiting_receiver_receives_nothing() -> None:
-    standby = Standby()
-    assert standby.reads(20, **{**STREAM, "receiver_status": "waiting"}) != {}
+    standby = StandbyTicks()
+    assert standby.tick(20, **{**STREAM, "receiver_status": "waiting"}) != {}
 
 
 def test_it_clears_once_it_streams_again() -> None:
-    standby = Standby()
-    assert standby.reads(6, commit_s=HOUR, **NO_RECEIVER) != {}
-    assert standby.reads(6, **STREAM) == {}
+    standby = StandbyTicks()
+    assert standby.tick(6, commit_s=HOUR, **NO_RECEIVER) != {}
+    assert standby.tick(6, **STREAM) == {}
 
 
 def test_an_archive_only_standby_needs_no_receiver() -> None:
-    standby = Standby()
+    standby = StandbyTicks()
     archive: dict[str, Any] = {"primary_conninfo_set": False, "restore_command_set": True}
-    assert standby.reads(30, commit_s=HOUR, **archive) == {}
+    assert standby.tick(30, commit_s=HOUR, **archive) == {}
 
 
 def test_a_standby_that_catches_up_from_its_archive_is_not_reported() -> None:
-    standby = Standby()
+    standby = StandbyTicks()
     for tick in range(30):
         behind = (30 - tick) * 16 * MB
         fields: dict[str, Any] = {
@@ -118,35 +118,35 @@ def test_a_standby_that_catches_up_from_its_archive_is_not_reported() -> None:
             "restore_command_set": True,
             "lsn": 10 * GB - behind,
         }
-        assert standby.reads(commit_s=HOUR, **fields) == {}
+        assert standby.tick(commit_s=HOUR, **fields) == {}
 
 
 def test_a_role_that_may_not_see_receiver_or_primary_conninfo_gets_no_report() -> None:
-    assert Standby().reads(30, receiver_pid=7, receive_lsn=10 * GB, primary_conninfo_set=True) == {}
-    assert Standby().reads(30, receive_lsn=10 * GB) == {}
+    assert StandbyTicks().tick(30, receiver_pid=7, receive_lsn=10 * GB, primary_conninfo_set=True) == {}
+    assert StandbyTicks().tick(30, receive_lsn=10 * GB) == {}
 
 
 def test_with_hidden_primary_conninfo_a_standby_without_archive_is_still_detected() -> None:
     hidden = {**NO_RECEIVER, "primary_conninfo_set": None}
-    assert set(Standby().reads(6, commit_s=HOUR, **hidden)) == {"wal-receiver-down"}
-    assert Standby().reads(30, commit_s=HOUR, **{**hidden, "restore_command_set": True}) == {}
+    assert set(StandbyTicks().tick(6, commit_s=HOUR, **hidden)) == {"wal-receiver-down"}
+    assert StandbyTicks().tick(30, commit_s=HOUR, **{**hidden, "restore_command_set": True}) == {}
 
 
 def test_a_primary_needs_no_receiver() -> None:
-    assert Standby().reads(30, **{**NO_RECEIVER, "in_recovery": False}) == {}
+    assert StandbyTicks().tick(30, **{**NO_RECEIVER, "in_recovery": False}) == {}
 
 
 def test_a_delayed_standby_starts_its_receiver_late_which_is_info_until_the_delay_is_over() -> None:
     fields: dict[str, Any] = {**NO_RECEIVER, "receive_lsn": None}
-    found = only(Standby(up_s=120, recovery_min_apply_delay="3600000").reads(2, **fields))
+    found = only(StandbyTicks(up_s=120, recovery_min_apply_delay="3600000").tick(2, **fields))
     assert found.severity == "info"
     assert "recovery_min_apply_delay (1h00)" in found.text
-    assert only(Standby(up_s=2 * HOUR, recovery_min_apply_delay="3600000").reads(2, **fields)).severity == "warning"
+    assert only(StandbyTicks(up_s=2 * HOUR, recovery_min_apply_delay="3600000").tick(2, **fields)).severity == "warning"
 
 
 def test_old_data_because_nothing_is_received_is_one_finding() -> None:
-    standby = Standby("wal-receiver-down", "replication-lag")
-    found = only(standby.reads(6, commit_s=HOUR, **NO_RECEIVER))
+    standby = StandbyTicks("wal-receiver-down", "replication-lag")
+    found = only(standby.tick(6, commit_s=HOUR, **NO_RECEIVER))
     assert found.text == (
         "This standby shows data committed 1h00 ago because it receives no WAL: no WAL receiver is streaming"
     )
@@ -156,20 +156,20 @@ def test_old_data_because_nothing_is_received_is_one_finding() -> None:
 
 
 def test_a_paused_replay_is_reported_from_the_first_reading_even_without_a_replayed_commit() -> None:
-    found = only(Standby("replay-paused").reads(lsn=10 * GB - 144 * MB, replay_paused=True, **STREAM))
+    found = only(StandbyTicks("replay-paused").tick(lsn=10 * GB - 144 * MB, replay_paused=True, **STREAM))
     assert (found.id, found.severity) == ("replay-paused", "warning")
     assert found.text == "Replay on this standby is paused: 144 MB of WAL received and not replayed"
     assert "pg_wal_replay_resume" in (found.advice or "")
 
 
 def test_a_resumed_replay_is_no_longer_a_finding() -> None:
-    standby = Standby("replay-paused")
-    assert standby.reads(replay_paused=True, **STREAM) != {}
-    assert standby.reads(replay_paused=False, **STREAM) == {}
+    standby = StandbyTicks("replay-paused")
+    assert standby.tick(replay_paused=True, **STREAM) != {}
+    assert standby.tick(replay_paused=False, **STREAM) == {}
 
 
 def test_recovery_stopped_at_its_target_is_info_and_states_the_effect_of_resuming() -> None:
-    found = only(Standby("replay-paused", recovery_target_time="2026-11-20 14:53:07").reads(replay_paused=True))
+    found = only(StandbyTicks("replay-paused", recovery_target_time="2026-11-20 14:53:07").tick(replay_paused=True))
     assert (found.severity, found.text) == ("info", "Replay on this standby is paused, with recovery_target_time set")
     assert "becomes a primary" in (found.advice or "")
 
@@ -177,20 +177,20 @@ def test_recovery_stopped_at_its_target_is_info_and_states_the_effect_of_resumin
 # -- a delay that is meant -------------------------------------------------------------------------------------------
 
 
-def delayed() -> Standby:
-    return Standby("replication-lag", recovery_min_apply_delay="600000")
+def delayed() -> StandbyTicks:
+    return StandbyTicks("replication-lag", recovery_min_apply_delay="600000")
 
 
 def test_a_delayed_standby_may_lag_by_its_delay_however_old_the_last_commit_is() -> None:
     standby = delayed()
     for _ in range(300):
-        assert standby.reads(commit_s=HOUR, **{**STREAM, "receive_lsn": 12 * GB}) == {}
+        assert standby.tick(commit_s=HOUR, **{**STREAM, "receive_lsn": 12 * GB}) == {}
 
 
 def test_a_delayed_standby_that_replays_too_late_is_reported_with_its_lag() -> None:
     standby, waiting = delayed(), {**STREAM, "receive_lsn": 10 * GB + 50 * MB}
-    standby.reads(300, commit_s=HOUR, **waiting)
-    found = only(standby.reads(40, commit_s=HOUR, **waiting))
+    standby.tick(300, commit_s=HOUR, **waiting)
+    found = only(standby.tick(40, commit_s=HOUR, **waiting))
     assert found.text == (
         "This standby is behind by 1m18s more than its recovery_min_apply_delay of 10m, "
         "50.0 MB received and not replayed"
@@ -202,13 +202,13 @@ def test_a_delayed_standby_that_replays_on_time_is_never_late() -> None:
     for tick in range(800):
         replayed = 10 * GB + max(0, tick - 300) * step
         fields: dict[str, Any] = {**STREAM, "receive_lsn": 10 * GB + tick * step, "lsn": replayed}
-        assert standby.reads(commit_s=601, **fields) == {}
+        assert standby.tick(commit_s=601, **fields) == {}
 
 
 def test_the_memory_of_a_replay_stuck_for_hours_is_limited() -> None:
-    standby, step = Standby("replication-lag", recovery_min_apply_delay="10000"), 1 * MB
+    standby, step = StandbyTicks("replication-lag", recovery_min_apply_delay="10000"), 1 * MB
     for tick in range(1000):
         fields: dict[str, Any] = {**STREAM, "receive_lsn": 11 * GB + tick * step}
-        found = standby.reads(commit_s=601, **fields)
+        found = standby.tick(commit_s=601, **fields)
     assert "behind by 33m06s more" in only(found).text
     assert len(standby.watching.memo("replication-lag")["received"]) <= 2 * MAX_DELAY_POINTS

@@ -11,7 +11,7 @@ from dba_console.watch.findings import wal
 from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from tests.readings import activity, of, sessions
-from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 from tests.unit.watch.findings.wal_readings import GB, MB, standby
 
 HOUR = 3600.0
@@ -21,12 +21,12 @@ def rule(name: str) -> Rule:
     return next(one for one in wal.RULES if one.name == name)
 
 
-def lagging(ticks: int, *, watching: Watching | None = None, in_recovery: bool = False, **fields: Any) -> Any:
-    watching = watching or Watching(rule("replication-lag"))
-    for _ in range(ticks):
+def lagging(count: int, *, ticks: ReadingTicks | None = None, in_recovery: bool = False, **fields: Any) -> Any:
+    ticks = ticks or ReadingTicks(rule("replication-lag"))
+    for _ in range(count):
         made: dict[str, Any] = {"lsn": 10 * GB, "timeline": 1, "in_recovery": in_recovery}
         replication = of(postgres.Replication, **{**made, **fields})
-        findings = watching.sees({"pg.server": primary(), "pg.replication": replication}, after_s=2.0)
+        findings = ticks.tick({"pg.server": primary(), "pg.replication": replication}, after_s=2.0)
     return findings
 
 
@@ -55,21 +55,21 @@ def test_a_gigabyte_of_lag_of_unknown_age_is_reported_with_its_location() -> Non
 
 
 def test_a_standby_that_catches_up_is_not_a_finding_however_large_its_lag() -> None:
-    watching = Watching(rule("replication-lag"))
+    ticks = ReadingTicks(rule("replication-lag"))
     for turn in range(60):
         at = 1 * GB + turn * 50 * MB
         row = standby(sent_lsn=at, flush_lsn=at, replay_lsn=at)
-        assert lagging(1, watching=watching, standbys=[row]) == {}
+        assert lagging(1, ticks=ticks, standbys=[row]) == {}
 
 
 def test_a_standby_delayed_by_design_is_reported_as_such_without_a_warning() -> None:
     limits = Limits(wal=WalLimits(delayed_standbys=["db3"]))
-    watching = Watching(rule("replication-lag"), rule("standby-delayed"), limits=limits)
+    ticks = ReadingTicks(rule("replication-lag"), rule("standby-delayed"), limits=limits)
     row = standby(sent_lsn=10 * GB, flush_lsn=10 * GB, replay_lsn=1 * GB, replay_lag_s=3600.0)
-    found = only(lagging(20, watching=watching, standbys=[row]))
+    found = only(lagging(20, ticks=ticks, standbys=[row]))
     assert (found.id, found.severity) == ("standby-delayed:db3", "info")
     other = standby("db4", sent_lsn=10 * GB, flush_lsn=10 * GB, replay_lsn=1 * GB, replay_lag_s=3600.0)
-    assert "replication-lag:db4" in lagging(1, watching=watching, standbys=[row, other])
+    assert "replication-lag:db4" in lagging(1, ticks=ticks, standbys=[row, other])
 
 
 def test_a_standby_that_has_caught_up_has_no_lag_whatever_it_last_reported() -> None:
@@ -82,24 +82,24 @@ def test_standbys_hidden_from_the_role_raise_nothing() -> None:
 
 
 def test_a_standby_that_replays_what_it_receives_has_no_lag_on_an_idle_primary() -> None:
-    watching = Watching(rule("replication-lag"))
-    stream = {"receive_lsn": 10 * GB, "receiver_status": "streaming", "replay_at": watching.ago(HOUR)}
-    assert lagging(10, watching=watching, in_recovery=True, **stream) == {}
+    ticks = ReadingTicks(rule("replication-lag"))
+    stream = {"receive_lsn": 10 * GB, "receiver_status": "streaming", "replay_at": ticks.ago(HOUR)}
+    assert lagging(10, ticks=ticks, in_recovery=True, **stream) == {}
 
 
 def test_a_lag_caused_by_a_pause_names_it_and_how_to_resume() -> None:
-    watching = Watching(rule("replication-lag"), rule("replay-paused"))
+    ticks = ReadingTicks(rule("replication-lag"), rule("replay-paused"))
     stream = {"receive_lsn": 10 * GB + 50 * MB, "receiver_status": "streaming", "replay_paused": True}
-    found = only(lagging(7, watching=watching, in_recovery=True, replay_at=watching.ago(120), **stream))
+    found = only(lagging(7, ticks=ticks, in_recovery=True, replay_at=ticks.ago(120), **stream))
     assert "50.0 MB received and not replayed because replay is paused" in found.text
     assert "pg_wal_replay_resume" in (found.advice or "")
 
 
 def test_a_standby_without_a_stream_is_reported_with_a_warning_only_if_it_had_one() -> None:
-    watching = Watching(rule("replication-lag"))
-    assert only(lagging(7, watching=watching, in_recovery=True, replay_at=watching.ago(HOUR))).severity == "info"
-    lagging(10, watching=watching, in_recovery=True, receive_lsn=10 * GB, receiver_status="streaming")
-    later = lagging(7, watching=watching, in_recovery=True, replay_at=watching.ago(HOUR))
+    ticks = ReadingTicks(rule("replication-lag"))
+    assert only(lagging(7, ticks=ticks, in_recovery=True, replay_at=ticks.ago(HOUR))).severity == "info"
+    lagging(10, ticks=ticks, in_recovery=True, receive_lsn=10 * GB, receiver_status="streaming")
+    later = lagging(7, ticks=ticks, in_recovery=True, replay_at=ticks.ago(HOUR))
     assert only(later).severity == "warning"
     assert "no WAL is streaming in" in only(later).text
 
@@ -107,17 +107,17 @@ def test_a_standby_without_a_stream_is_reported_with_a_warning_only_if_it_had_on
 # -- standbys that are gone ------------------------------------------------------------------------------------------
 
 
-class Standbys:
+class StandbysTicks:
     def __init__(self, **settings: str) -> None:
-        self.watching = Watching(rule("standby-gone"))
-        self.watching.sees({"pg.server": primary(set=settings)})
+        self.watching = ReadingTicks(rule("standby-gone"))
+        self.watching.tick({"pg.server": primary(set=settings)})
 
-    def reads(self, *rows: postgres.Standby, ticks: int = 1, note: str | None = None, waiting: int = 0) -> Any:
+    def tick(self, *rows: postgres.Standby, ticks: int = 1, note: str | None = None, waiting: int = 0) -> Any:
         for _ in range(ticks):
             commits = [activity(50 + number, "active", wait_event="SyncRep") for number in range(waiting)]
             replication = of(postgres.Replication, lsn=10 * GB, timeline=1, standbys=list(rows))
-            self.watching.sees({"pg.activity": sessions(*commits, now_us=0)}, after_s=1.0)
-            findings = self.watching.sees({"pg.replication": replication}, after_s=1.0, note=note)
+            self.watching.tick({"pg.activity": sessions(*commits, now_us=0)}, after_s=1.0)
+            findings = self.watching.tick({"pg.replication": replication}, after_s=1.0, note=note)
         return findings
 
     def old(self, name: str = "db3", **fields: Any) -> postgres.Standby:
@@ -125,26 +125,26 @@ class Standbys:
 
 
 def test_a_standby_that_streamed_for_an_hour_is_missed_after_ten_seconds() -> None:
-    standbys = Standbys()
-    standbys.reads(standbys.old())
-    assert standbys.reads(ticks=4) == {}
-    found = only(standbys.reads())
+    standbys = StandbysTicks()
+    standbys.tick(standbys.old())
+    assert standbys.tick(ticks=4) == {}
+    found = only(standbys.tick())
     assert (found.id, found.severity) == ("standby-gone:db3", "warning")
     assert "after streaming for 1h00" in found.text
 
 
 def test_it_clears_as_soon_as_the_standby_returns_with_another_process() -> None:
-    standbys = Standbys()
-    standbys.reads(standbys.old())
-    standbys.reads(ticks=8)
-    assert standbys.reads(standby(pid=8, backend_start=standbys.watching.ago(1))) == {}
+    standbys = StandbysTicks()
+    standbys.tick(standbys.old())
+    standbys.tick(ticks=8)
+    assert standbys.tick(standby(pid=8, backend_start=standbys.watching.ago(1))) == {}
 
 
 def test_a_standby_that_restarts_is_not_missed() -> None:
-    standbys = Standbys()
-    standbys.reads(standbys.old())
-    assert standbys.reads(ticks=4) == {}
-    assert standbys.reads(standby(pid=8, backend_start=standbys.watching.ago(1)), ticks=20) == {}
+    standbys = StandbysTicks()
+    standbys.tick(standbys.old())
+    assert standbys.tick(ticks=4) == {}
+    assert standbys.tick(standby(pid=8, backend_start=standbys.watching.ago(1)), ticks=20) == {}
 
 
 @pytest.mark.parametrize(
@@ -156,63 +156,63 @@ def test_a_standby_that_restarts_is_not_missed() -> None:
     ],
 )
 def test_backups_receivers_and_table_copies_are_not_missed(fields: dict[str, Any]) -> None:
-    standbys = Standbys()
-    standbys.reads(standbys.old(**fields))
-    assert standbys.reads(ticks=10) == {}
+    standbys = StandbysTicks()
+    standbys.tick(standbys.old(**fields))
+    assert standbys.tick(ticks=10) == {}
 
 
 def test_a_standby_present_for_seconds_is_not_missed() -> None:
-    standbys = Standbys()
-    standbys.reads(standby(backend_start=standbys.watching.ago(5)), ticks=3)
-    assert standbys.reads(ticks=10) == {}
+    standbys = StandbysTicks()
+    standbys.tick(standby(backend_start=standbys.watching.ago(5)), ticks=3)
+    assert standbys.tick(ticks=10) == {}
 
 
 def test_unread_standbys_are_not_lost() -> None:
-    standbys = Standbys()
-    standbys.reads(standbys.old())
-    assert standbys.reads(ticks=10, note="standbys not known: canceling statement due to timeout") == {}
+    standbys = StandbysTicks()
+    standbys.tick(standbys.old())
+    assert standbys.tick(ticks=10, note="standbys not known: canceling statement due to timeout") == {}
 
 
 def test_unobserved_time_does_not_count_as_absence_of_a_standby() -> None:
-    standbys = Standbys()
-    standbys.reads(standbys.old())
-    standbys.watching.loses("pg.replication", after_s=90.0)
-    assert standbys.reads(ticks=4) == {}, "it has ten seconds from when somebody looks again"
-    assert set(standbys.reads(ticks=3)) == {"standby-gone:db3"}
+    standbys = StandbysTicks()
+    standbys.tick(standbys.old())
+    standbys.watching.tick_without("pg.replication", after_s=90.0)
+    assert standbys.tick(ticks=4) == {}, "it has ten seconds from when somebody looks again"
+    assert set(standbys.tick(ticks=3)) == {"standby-gone:db3"}
 
 
 def test_a_subscriber_is_named_as_such() -> None:
-    standbys = Standbys()
+    standbys = StandbysTicks()
     slot = of(postgres.Slot, name="sub", kind="logical", active_pid=7)
     replication = of(postgres.Replication, lsn=10 * GB, timeline=1, standbys=[standbys.old("sub")], slots=[slot])
-    standbys.watching.sees({"pg.replication": replication})
-    assert only(standbys.reads(ticks=7)).text.startswith("Subscriber sub is gone")
+    standbys.watching.tick({"pg.replication": replication})
+    assert only(standbys.tick(ticks=7)).text.startswith("Subscriber sub is gone")
 
 
 def test_of_two_standbys_with_one_name_one_is_missed() -> None:
-    standbys = Standbys()
-    standbys.reads(standbys.old("walreceiver"), standbys.old("walreceiver", pid=9))
-    assert set(standbys.reads(standbys.old("walreceiver"), ticks=7)) == {"standby-gone:walreceiver at 10.0.0.3 (2)"}
+    standbys = StandbysTicks()
+    standbys.tick(standbys.old("walreceiver"), standbys.old("walreceiver", pid=9))
+    assert set(standbys.tick(standbys.old("walreceiver"), ticks=7)) == {"standby-gone:walreceiver at 10.0.0.3 (2)"}
 
 
 def test_if_commits_wait_for_the_lost_standby_it_is_critical() -> None:
-    standbys = Standbys(synchronous_standby_names="FIRST 1 (db3)")
-    standbys.reads(standbys.old(sync_state="sync"))
-    found = only(standbys.reads(ticks=7, waiting=4))
+    standbys = StandbysTicks(synchronous_standby_names="FIRST 1 (db3)")
+    standbys.tick(standbys.old(sync_state="sync"))
+    found = only(standbys.tick(ticks=7, waiting=4))
     assert found.severity == "critical"
     assert "commits wait for a synchronous standby (4 sessions wait now)" in found.text
 
 
 def test_if_another_standby_replaces_it_it_is_not_critical() -> None:
-    standbys = Standbys(synchronous_standby_names="FIRST 1 (db3, db4)")
-    standbys.reads(standbys.old(sync_state="sync"), standbys.old("db4", pid=9, sync_state="potential"))
-    found = only(standbys.reads(standbys.old("db4", pid=9, sync_state="sync"), ticks=7))
+    standbys = StandbysTicks(synchronous_standby_names="FIRST 1 (db3, db4)")
+    standbys.tick(standbys.old(sync_state="sync"), standbys.old("db4", pid=9, sync_state="potential"))
+    found = only(standbys.tick(standbys.old("db4", pid=9, sync_state="sync"), ticks=7))
     assert found.severity == "warning"
 
 
 def test_commits_waiting_for_a_standby_never_seen_are_reported() -> None:
-    standbys = Standbys(synchronous_standby_names="db9")
-    found = only(standbys.reads(ticks=7, waiting=2))
+    standbys = StandbysTicks(synchronous_standby_names="db9")
+    found = only(standbys.tick(ticks=7, waiting=2))
     assert (found.id, found.severity) == ("standby-gone", "critical")
     assert (
         found.text == "2 sessions wait for a standby to commit: synchronous_standby_names requires 1 more than stream"

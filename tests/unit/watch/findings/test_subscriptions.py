@@ -1,4 +1,4 @@
-"""Subscriptions: what is counted anew, what has no worker, what is disabled; what was before says nothing."""
+"""Subscriptions: new errors, missing workers, disabled ones; errors from before raise nothing."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from typing import Any
 from dba_console.watch.findings import wal
 from dba_console.watch.samples.postgres import Subscription, Subscriptions
 from tests.readings import of
-from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 
 TURN_S = 30.0
 """The cadence of pg.subscriptions."""
 
 
-class Seen:
+class SubscriptionTicks:
     def __init__(self) -> None:
-        self.watching = Watching(next(one for one in wal.RULES if one.name == "subscription-failing"))
-        self.watching.sees({"pg.server": primary()})
+        self.watching = ReadingTicks(next(one for one in wal.RULES if one.name == "subscription-failing"))
+        self.watching.tick({"pg.server": primary()})
 
-    def reads(self, ticks: int = 1, **fields: Any) -> Any:
+    def tick(self, ticks: int = 1, **fields: Any) -> Any:
         made = {"name": "feed", "database": "shop", "enabled": True, "has_slot": True, "worker_pid": 7}
         row = of(Subscription, **{"apply_errors": 3, "sync_errors": 0, **made, **fields})
         for _ in range(ticks):
-            found = self.watching.sees({"pg.subscriptions": Subscriptions([row])}, after_s=TURN_S)
+            found = self.watching.tick({"pg.subscriptions": Subscriptions([row])}, after_s=TURN_S)
         return found
 
 
 def test_errors_are_reported_when_counted_and_earlier_ones_are_not() -> None:
-    seen = Seen()
-    assert seen.reads(3) == {}
-    found = only(seen.reads(apply_errors=9))
+    subscriptions = SubscriptionTicks()
+    assert subscriptions.tick(3) == {}
+    found = only(subscriptions.tick(apply_errors=9))
     assert (found.id, found.severity) == ("subscription-failing:shop.feed", "warning")
     assert found.text == "Subscription feed in database shop fails: 6 errors counted recently"
-    assert seen.reads(6, apply_errors=9) == {}, "it goes on"
+    assert subscriptions.tick(6, apply_errors=9) == {}, "it goes on"
 
 
 def test_a_briefly_missing_worker_is_not_a_finding_and_after_a_minute_it_is() -> None:
-    seen = Seen()
-    assert seen.reads(2, worker_pid=None) == {}
-    assert "has had no apply worker for 1m" in only(seen.reads(worker_pid=None)).text
+    subscriptions = SubscriptionTicks()
+    assert subscriptions.tick(2, worker_pid=None) == {}
+    assert "has had no apply worker for 1m" in only(subscriptions.tick(worker_pid=None)).text
 
 
 def test_a_subscription_disabled_by_an_error_is_a_warning_and_by_a_user_info() -> None:
-    error = only(Seen().reads(enabled=False, worker_pid=None, disable_on_error=True))
+    error = only(SubscriptionTicks().tick(enabled=False, worker_pid=None, disable_on_error=True))
     assert error.severity == "warning" and "was disabled by an error, and its slot retains WAL" in error.text
-    meant = only(Seen().reads(enabled=False, worker_pid=None, disable_on_error=True, apply_errors=0))
+    meant = only(SubscriptionTicks().tick(enabled=False, worker_pid=None, disable_on_error=True, apply_errors=0))
     assert (meant.severity, meant.text) == (
         "info", "Subscription feed in database shop is disabled, and its slot retains WAL on the publisher",
     )  # fmt: skip
 
 
 def test_a_reset_counter_is_not_an_error() -> None:
-    seen = Seen()
-    seen.reads(2)
-    assert seen.reads(2, apply_errors=0) == {}
+    subscriptions = SubscriptionTicks()
+    subscriptions.tick(2)
+    assert subscriptions.tick(2, apply_errors=0) == {}

@@ -1,4 +1,4 @@
-"""Ids that run out: told with what is left, in the words of the server's version, and no earlier; vacuums at work."""
+"""Transaction ids that run out: reported with the remaining number, in the server's terms; running vacuums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import activity, of, sessions
-from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 
 MILLION = 1_000_000
 STOP = 2_144_483_647
@@ -27,9 +27,9 @@ def xids(age: int, *, next_xid: int | None = None, mxid_age: int = 0, name: str 
 
 
 def aged(age: int, major: int = 16, **fields: Any) -> dict[str, FindingNow]:
-    """The findings of a first look at a cluster of that age."""
-    watching = Watching(rule("xid-wraparound"))
-    return watching.sees({"pg.server": primary(major, **fields), "pg.xids": xids(age)})
+    """The findings of a first tick on a cluster of that age."""
+    ticks = ReadingTicks(rule("xid-wraparound"))
+    return ticks.tick({"pg.server": primary(major, **fields), "pg.xids": xids(age)})
 
 
 @pytest.mark.parametrize("age", [0, 200 * MILLION, 800 * MILLION])
@@ -94,12 +94,12 @@ def test_server_messages_are_quoted_in_the_wording_of_their_version(major: int, 
 
 
 def test_while_the_server_is_down_the_last_state_is_kept_for_ten_minutes() -> None:
-    watching = Watching(rule("xid-wraparound"))
-    watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION)})
+    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks.tick({"pg.server": primary(), "pg.xids": xids(900 * MILLION)})
     for _ in range(9):
-        assert set(watching.loses("pg.xids", after_s=60.0)) == {"xid-wraparound"}
-    watching.loses("pg.xids", after_s=120.0)
-    assert watching.loses("pg.xids", after_s=20.0) == {}
+        assert set(ticks.tick_without("pg.xids", after_s=60.0)) == {"xid-wraparound"}
+    ticks.tick_without("pg.xids", after_s=120.0)
+    assert ticks.tick_without("pg.xids", after_s=20.0) == {}
 
 
 def test_if_the_server_has_stopped_accepting_commands_that_is_reported() -> None:
@@ -107,49 +107,49 @@ def test_if_the_server_has_stopped_accepting_commands_that_is_reported() -> None
 
 
 def test_template0_counts_and_is_reported_as_closed() -> None:
-    watching = Watching(rule("xid-wraparound"))
+    ticks = ReadingTicks(rule("xid-wraparound"))
     readings = {"pg.server": primary(closed=("template0",)), "pg.xids": xids(900 * MILLION, name="template0")}
-    found = only(watching.sees(readings))
+    found = only(ticks.tick(readings))
     assert "database template0, which allows no connections," in found.text
     assert "ALLOW_CONNECTIONS" in (found.advice or "")
 
 
 def test_the_xid_rate_gives_the_times() -> None:
-    watching = Watching(rule("xid-wraparound"))
-    watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
+    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks.tick({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
     for step in range(1, 3):
         used = step * 30_000
         readings = {"pg.xids": xids(900 * MILLION + used, next_xid=10**10 + used)}
-        found = only(watching.sees(readings, after_s=30.0))
+        found = only(ticks.tick(readings, after_s=30.0))
     assert found.evidence["xids_per_s"] == pytest.approx(1000)
     assert found.evidence["stop_in_s"] == pytest.approx((STOP - 900 * MILLION) / 1000, rel=0.001)
     assert "in 14d" in found.text and "at 1,000 a second; it warns in 13d" in found.text
 
 
 def test_ids_used_up_within_a_day_are_critical() -> None:
-    watching = Watching(rule("xid-wraparound"))
-    watching.sees({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
+    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks.tick({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
     later = {"pg.xids": xids(901 * MILLION, next_xid=10**10 + MILLION)}
-    assert only(watching.sees(later, after_s=30.0)).severity == "critical"
+    assert only(ticks.tick(later, after_s=30.0)).severity == "critical"
 
 
 def test_a_burst_on_a_young_cluster_is_not_a_finding_however_fast() -> None:
-    watching = Watching(rule("xid-wraparound"))
-    watching.sees({"pg.server": primary(), "pg.xids": xids(100 * MILLION, next_xid=10**10)})
+    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks.tick({"pg.server": primary(), "pg.xids": xids(100 * MILLION, next_xid=10**10)})
     later = {"pg.xids": xids(103 * MILLION, next_xid=10**10 + 3 * MILLION)}
-    assert watching.sees(later, after_s=30.0) == {}
+    assert ticks.tick(later, after_s=30.0) == {}
 
 
 def test_an_idle_server_reaches_no_limit_within_a_year() -> None:
-    watching = Watching(rule("xid-wraparound"))
+    ticks = ReadingTicks(rule("xid-wraparound"))
     for _ in range(3):
         readings = {"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)}
-        found = only(watching.sees(readings, after_s=30.0))
+        found = only(ticks.tick(readings, after_s=30.0))
     assert "(not within a year at the current rate)" in found.text
 
 
 def test_a_server_of_unknown_version_is_not_evaluated() -> None:
-    assert Watching(rule("xid-wraparound")).sees({"pg.xids": xids(2_000 * MILLION)}) == {}
+    assert ReadingTicks(rule("xid-wraparound")).tick({"pg.xids": xids(2_000 * MILLION)}) == {}
 
 
 def test_on_a_standby_the_advice_refers_to_its_primary() -> None:
@@ -157,8 +157,8 @@ def test_on_a_standby_the_advice_refers_to_its_primary() -> None:
 
 
 def test_multixacts_have_a_finding_of_their_own() -> None:
-    watching = Watching(rule("xid-wraparound"), rule("mxid-wraparound"))
-    found = only(watching.sees({"pg.server": primary(), "pg.xids": xids(10 * MILLION, mxid_age=1_000 * MILLION)}))
+    ticks = ReadingTicks(rule("xid-wraparound"), rule("mxid-wraparound"))
+    found = only(ticks.tick({"pg.server": primary(), "pg.xids": xids(10 * MILLION, mxid_age=1_000 * MILLION)}))
     assert found.id == "mxid-wraparound"
     assert "1,144 M multixact ids left" in found.text
 
@@ -168,17 +168,17 @@ def test_multixacts_have_a_finding_of_their_own() -> None:
 QUERY = "autovacuum: VACUUM public.orders (to prevent wraparound)"
 
 
-def vacuuming(watching: Watching, query: str = QUERY, *, waits_s: float | None = None) -> dict[str, FindingNow]:
+def vacuuming(ticks: ReadingTicks, query: str = QUERY, *, waits_s: float | None = None) -> dict[str, FindingNow]:
     """A vacuum that is at work for five seconds, with a session that has waited for its lock for so long."""
     for _ in range(5):
         worker = activity(
-            900, "active", backend_type="autovacuum worker", query=query, xact_start=watching.ago(60), user=None
+            900, "active", backend_type="autovacuum worker", query=query, xact_start=ticks.ago(60), user=None
         )
         waiter = activity(901, "active", wait_event_type="Lock" if waits_s is not None else None)
         waiting = postgres.LockWaiter(
-            901, [900], "relation", "AccessExclusiveLock", "public.orders", watching.ago(waits_s or 0)
+            901, [900], "relation", "AccessExclusiveLock", "public.orders", ticks.ago(waits_s or 0)
         )
-        findings = watching.sees(
+        findings = ticks.tick(
             {
                 "pg.activity": sessions(worker, waiter, now_us=0),
                 "pg.locks": postgres.Locks([waiting] if waits_s is not None else [], []),
@@ -195,21 +195,21 @@ def vacuuming(watching: Watching, query: str = QUERY, *, waits_s: float | None =
 
 
 def test_an_anti_wraparound_vacuum_is_reported_with_its_progress() -> None:
-    found = only(vacuuming(Watching(rule("wraparound-vacuum"))))
+    found = only(vacuuming(ReadingTicks(rule("wraparound-vacuum"))))
     assert found.severity == "info"
     assert found.text == "Autovacuum prevents wraparound of public.orders (scanning heap 41%)"
 
 
 def test_a_vacuum_that_blocks_others_is_a_warning() -> None:
-    found = only(vacuuming(Watching(rule("wraparound-vacuum")), waits_s=30.0))
+    found = only(vacuuming(ReadingTicks(rule("wraparound-vacuum")), waits_s=30.0))
     assert found.severity == "warning"
     assert "1 session waits for it" in found.text
 
 
 def test_a_vacuum_that_only_just_blocks_others_is_not_a_warning() -> None:
-    assert only(vacuuming(Watching(rule("wraparound-vacuum")), waits_s=2.0)).severity == "info"
+    assert only(vacuuming(ReadingTicks(rule("wraparound-vacuum")), waits_s=2.0)).severity == "info"
 
 
 @pytest.mark.parametrize("query", ["autovacuum: VACUUM public.orders", "<insufficient privilege>"])
 def test_any_other_vacuum_is_not_reported(query: str) -> None:
-    assert vacuuming(Watching(rule("wraparound-vacuum")), query) == {}
+    assert vacuuming(ReadingTicks(rule("wraparound-vacuum")), query) == {}

@@ -11,7 +11,7 @@ from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import activity, sessions
-from tests.unit.watch.findings.judged_ticks import Watching, only, primary
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 from tests.unit.watch.findings.test_wraparound import xids
 
 HOUR = 3600.0
@@ -27,13 +27,13 @@ def held(*rows: postgres.HorizonHolder) -> postgres.Horizon:
     return postgres.Horizon(list(rows))
 
 
-def horizon(watching: Watching, *rows: postgres.HorizonHolder, **fields: Any) -> dict[str, FindingNow]:
+def horizon(ticks: ReadingTicks, *rows: postgres.HorizonHolder, **fields: Any) -> dict[str, FindingNow]:
     activities = sessions(now_us=0)
-    return watching.sees({"pg.server": primary(**fields), "pg.activity": activities, "pg.horizon": held(*rows)})
+    return ticks.tick({"pg.server": primary(**fields), "pg.activity": activities, "pg.horizon": held(*rows)})
 
 
-def watching_horizon() -> Watching:
-    return Watching(rule("horizon-held"), rule("xid-wraparound"))
+def horizon_ticks() -> ReadingTicks:
+    return ReadingTicks(rule("horizon-held"), rule("xid-wraparound"))
 
 
 @pytest.mark.parametrize(
@@ -49,90 +49,88 @@ def watching_horizon() -> Watching:
 def test_each_kind_of_horizon_holder_is_named_with_advice(
     kind: str, state: str | None, named: str, advice: str
 ) -> None:
-    watching = watching_horizon()
-    row = postgres.HorizonHolder(kind, "x", 77, 81 * MILLION, watching.ago(HOUR), "appdb", state)
-    found = only(horizon(watching, row))
+    ticks = horizon_ticks()
+    row = postgres.HorizonHolder(kind, "x", 77, 81 * MILLION, ticks.ago(HOUR), "appdb", state)
+    found = only(horizon(ticks, row))
     assert named in found.text
     assert advice in (found.advice or "")
     assert "81 M ids" in found.text
 
 
 def test_the_oldest_horizon_holder_is_named_first() -> None:
-    watching = watching_horizon()
-    small = postgres.HorizonHolder("backend", "app", 5, 60 * MILLION, watching.ago(DAY), "appdb", "active")
+    ticks = horizon_ticks()
+    small = postgres.HorizonHolder("backend", "app", 5, 60 * MILLION, ticks.ago(DAY), "appdb", "active")
     large = postgres.HorizonHolder("slot", "old_sub", None, 90 * MILLION, None, "appdb", "inactive")
-    found = only(horizon(watching, small, large))
+    found = only(horizon(ticks, small, large))
     assert found.evidence["holder"] == "old_sub"
     assert "and 1 more" in found.text
 
 
 def test_a_long_transaction_is_reported_only_if_many_ids_were_used_meanwhile() -> None:
-    watching = watching_horizon()
-    idle = postgres.HorizonHolder("backend", "app", 5, 3_000, watching.ago(2 * HOUR), "appdb", "active")
-    assert horizon(watching, idle) == {}
-    busy = postgres.HorizonHolder("backend", "app", 5, 3 * MILLION, watching.ago(2 * HOUR), "appdb", "active")
-    assert only(horizon(watching, busy)).severity == "warning"
+    ticks = horizon_ticks()
+    idle = postgres.HorizonHolder("backend", "app", 5, 3_000, ticks.ago(2 * HOUR), "appdb", "active")
+    assert horizon(ticks, idle) == {}
+    busy = postgres.HorizonHolder("backend", "app", 5, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "active")
+    assert only(horizon(ticks, busy)).severity == "warning"
 
 
 def test_a_forgotten_prepared_transaction_is_reported_whatever_its_age_in_ids() -> None:
-    watching = watching_horizon()
-    row = postgres.HorizonHolder("prepared", "tx-17", None, 3, watching.ago(2 * HOUR), "appdb", "app")
-    found = only(horizon(watching, row))
-    assert found.since_us == watching.server_us - int(2 * HOUR * 1e6)
+    ticks = horizon_ticks()
+    row = postgres.HorizonHolder("prepared", "tx-17", None, 3, ticks.ago(2 * HOUR), "appdb", "app")
+    found = only(horizon(ticks, row))
+    assert found.since_us == ticks.server_us - int(2 * HOUR * 1e6)
 
 
 def test_a_dump_within_its_typical_duration_is_reported_without_a_warning() -> None:
-    watching = watching_horizon()
-    row = postgres.HorizonHolder("backend", "pg_dump", 5, 3 * MILLION, watching.ago(2 * HOUR), "appdb", "active")
-    assert only(horizon(watching, row)).severity == "info"
+    ticks = horizon_ticks()
+    row = postgres.HorizonHolder("backend", "pg_dump", 5, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "active")
+    assert only(horizon(ticks, row)).severity == "info"
 
 
 def test_ages_hidden_from_this_role_report_nothing() -> None:
-    watching = watching_horizon()
-    assert horizon(watching, postgres.HorizonHolder("backend", "app", 5, None, None, None, None)) == {}
+    ticks = horizon_ticks()
+    assert horizon(ticks, postgres.HorizonHolder("backend", "app", 5, None, None, None, None)) == {}
 
 
 def test_what_a_standby_holds_back_is_reported_by_its_primary() -> None:
-    watching = watching_horizon()
-    row = postgres.HorizonHolder("backend", "app", 5, 81 * MILLION, watching.ago(HOUR), "appdb", "active")
-    assert horizon(watching, row, in_recovery=True) == {}
+    ticks = horizon_ticks()
+    row = postgres.HorizonHolder("backend", "app", 5, 81 * MILLION, ticks.ago(HOUR), "appdb", "active")
+    assert horizon(ticks, row, in_recovery=True) == {}
 
 
 def test_ids_that_run_out_because_of_a_horizon_holder_are_one_finding() -> None:
-    watching = watching_horizon()
+    ticks = horizon_ticks()
     row = postgres.HorizonHolder("slot", "old_sub", None, 1_690 * MILLION, None, "appdb", "inactive")
     readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}
-    found = only(watching.sees(readings))
+    found = only(ticks.tick(readings))
     assert (found.id, found.chain) == ("xid-wraparound", ["xid-wraparound", "horizon-held"])
     assert found.severity == "critical"
     assert found.text.endswith("because inactive replication slot old_sub holds the xid horizon back by 1,690 M ids")
     assert len(found.text) <= 200
     assert found.runbook == "xid-wraparound"
-    watching.sees(readings)
+    ticks.tick(readings)
     assert (found.advice or "").startswith("First inactive replication slot old_sub. Drop the slot")
     assert "Then VACUUM as superuser in appdb" in (found.advice or "")
 
 
 def test_an_idle_transaction_that_holds_the_horizon_is_one_finding_and_not_two() -> None:
     idle = next(one for one in connections.RULES if one.name == "idle-in-transaction")
-    watching = Watching(rule("horizon-held"), idle)
-    row = postgres.HorizonHolder(
-        "backend", "app", 77, 3 * MILLION, watching.ago(2 * HOUR), "appdb", "idle in transaction"
-    )
+    ticks = ReadingTicks(rule("horizon-held"), idle)
+    row = postgres.HorizonHolder("backend", "app", 77, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "idle in transaction")
     left = activity(
-        77, "idle in transaction", xact_start=watching.ago(2 * HOUR), state_change=watching.ago(HOUR), backend_xmin=5
+        77, "idle in transaction", xact_start=ticks.ago(2 * HOUR), state_change=ticks.ago(HOUR), backend_xmin=5
     )
     readings = {"pg.server": primary(), "pg.activity": sessions(left, now_us=0), "pg.horizon": held(row)}
     for _ in range(3):
-        findings = watching.sees(readings)
+        findings = ticks.tick(readings)
     found = only(findings)
     assert found.chain[0] == "horizon-held" and found.chain[1].startswith("idle-in-transaction")
-    said = "held back by 3.0 M ids because orders-api (app, pid 77) is idle in transaction for 1h00 in appdb"
-    assert found.text.endswith(said), "what it does is said already"
+    message = "held back by 3.0 M ids because orders-api (app, pid 77) is idle in transaction for 1h00 in appdb"
+    assert found.text.endswith(message), "what it does is said already"
 
 
 def test_a_holder_much_younger_than_the_age_is_not_its_cause() -> None:
-    watching = watching_horizon()
+    ticks = horizon_ticks()
     row = postgres.HorizonHolder("slot", "old_sub", None, 81 * MILLION, None, "appdb", "inactive")
     readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}
-    assert set(watching.sees(readings)) == {"horizon-held", "xid-wraparound"}
+    assert set(ticks.tick(readings)) == {"horizon-held", "xid-wraparound"}

@@ -11,8 +11,8 @@ from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, of, server, sessions
 
 
-def connections(seen: Picture, history: ChartHistory | None = None) -> Connections:
-    return derive_connections(PictureFacts(seen, history or ChartHistory()))
+def connections(latest: Picture, history: ChartHistory | None = None) -> Connections:
+    return derive_connections(PictureFacts(latest, history or ChartHistory()))
 
 
 def watched(*rows: postgres.Activity, hidden: int = 0, **of_server: object) -> Picture:
@@ -122,14 +122,14 @@ def test_without_minutes_of_history_growth_is_unknown() -> None:
 
 
 def test_blind_mode_counts_process_titles_against_the_last_known_limit() -> None:
-    seen = picture(
+    latest = picture(
         sample(part("pg.server", server()), part("pg.activity", sessions(activity(1))), at_s=1),
         sample(
             part("host.titles", titles(title(1, "idle"), title(2, "SELECT"), title(3, "SELECT waiting")), at_s=2),
             at_s=2,
         ),
     )
-    panel = connections(seen)
+    panel = connections(latest)
     assert (panel.source, panel.status, panel.used, panel.usable) == ("process_titles", "ok", 3, 247)
     assert (panel.active, panel.idle, panel.waiting) == (2, 1, 1)
     assert panel.note is not None and "process titles" in panel.note
@@ -142,11 +142,11 @@ def test_blind_mode_before_any_connection_uses_the_limit_from_the_control_file()
 
 
 def test_a_server_without_processes_has_no_count() -> None:
-    seen = picture(
+    latest = picture(
         sample(part("host.titles", titles(title(1, "idle")), at_s=1), at_s=1),
         sample(part("host.titles", None, at_s=2, status="unsupported", note="no server process is found"), at_s=2),
     )
-    panel = connections(seen)
+    panel = connections(latest)
     assert (panel.status, panel.used, panel.active, panel.note) == ("stale", None, None, "no server process is found")
 
 
@@ -156,11 +156,11 @@ def test_titles_without_a_state_leave_the_states_unknown() -> None:
 
 
 def test_a_restored_connection_takes_precedence_over_older_titles() -> None:
-    seen = picture(
+    latest = picture(
         sample(part("host.titles", titles(title(1, "idle")), at_s=1), at_s=1),
         sample(part("pg.activity", sessions(activity(1), activity(2)), at_s=2), at_s=2),
     )
-    assert (connections(seen).source, connections(seen).used) == ("sql", 2)
+    assert (connections(latest).source, connections(latest).used) == ("sql", 2)
 
 
 def test_untracked_sessions_leave_the_state_counts_unknown_with_the_reason() -> None:

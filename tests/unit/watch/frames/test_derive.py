@@ -38,8 +38,8 @@ DERIVATIONS: tuple[Callable[[PictureFacts], Any], ...] = (
 )  # fmt: skip
 
 
-def frame(seen: Picture) -> Frame:
-    return derive(seen, ChartHistory())
+def frame(latest: Picture) -> Frame:
+    return derive(latest, ChartHistory())
 
 
 def panels(made: Frame) -> dict[str, PanelFrame]:
@@ -65,35 +65,35 @@ def test_before_the_first_read_every_number_is_unknown() -> None:
 
 
 def test_a_status_and_its_note_reach_the_panel() -> None:
-    seen = series({"host.cpu": [cpu()]}).with_sample(
+    latest = series({"host.cpu": [cpu()]}).with_sample(
         sample(part("host.cpu", None, at_s=2, status="denied", note="not readable"), at_s=2)
     )
-    made = frame(seen)
+    made = frame(latest)
     assert (made.io.status, made.io.note, made.io.age_s) == ("denied", "not readable", 1.0)
 
 
 def test_a_secondary_part_only_adds_its_note() -> None:
-    seen = picture(
+    latest = picture(
         sample(part("host.cpu", cpu()), part("host.pressure", None, status="unsupported", note="no PSI here"))
     )
-    made = frame(seen)
+    made = frame(latest)
     assert made.io.status == "ok"
     assert made.io.note == "pressure stall information: no PSI here"
 
 
 def test_a_value_older_than_three_ticks_is_stale_with_its_start() -> None:
-    seen = series({"host.cpu": [cpu(), cpu()]})
+    latest = series({"host.cpu": [cpu(), cpu()]})
     for at_s in (3, 4, 5, 6):
-        seen = seen.with_sample(sample(at_s=at_s))
-    made = frame(seen)
+        latest = latest.with_sample(sample(at_s=at_s))
+    made = frame(latest)
     assert (made.io.status, made.io.note, made.io.age_s) == ("stale", "last read 4.0s ago", 4.0)
 
 
 def test_a_slow_part_is_not_stale_between_its_readings() -> None:
-    seen = picture(sample(part("pg.xids", blank("pg.xids"), at_s=1), at_s=1), sample(at_s=55))
-    assert frame(seen).safety.status == "ok"
-    seen = seen.with_sample(sample(at_s=56)).with_sample(sample(at_s=57))
-    assert frame(seen.with_sample(sample(at_s=70))).safety.status == "stale"
+    latest = picture(sample(part("pg.xids", blank("pg.xids"), at_s=1), at_s=1), sample(at_s=55))
+    assert frame(latest).safety.status == "ok"
+    latest = latest.with_sample(sample(at_s=56)).with_sample(sample(at_s=57))
+    assert frame(latest.with_sample(sample(at_s=70))).safety.status == "stale"
 
 
 def test_a_remote_server_is_never_shown_with_numbers_of_this_host() -> None:
@@ -119,38 +119,38 @@ def test_a_damaged_reading_is_an_error_of_its_panel_alone() -> None:
 
 
 def test_the_target_is_shown_with_uptime_by_the_server_clock() -> None:
-    seen = picture(
+    latest = picture(
         sample(part("pg.server", server()), at_s=1, wall_us=NOW_US - 2_000_000),
         sample(part("pg.activity", sessions(activity(1), now_us=NOW_US + 9_000_000), at_s=10), at_s=10),
     )
-    target = frame(seen).target
+    target = frame(latest).target
     assert (target.version, target.server_version, target.state, target.timeline) == ("15.18", 150018, "connected", 3)
     assert (target.uptime_s, target.clock_offset_s) == (86_409.0, 2.0)
 
 
 def test_a_locality_note_is_shown_only_while_undecided() -> None:
     answered = part("pg.activity", sessions(activity(1)))
-    for local, told in ((True, None), (None, "how")):
-        seen = picture(sample(part("pg.server", server(local=local, local_note="how")), answered))
-        assert frame(seen).target.note == told
+    for local, reported in ((True, None), (None, "how")):
+        latest = picture(sample(part("pg.server", server(local=local, local_note="how")), answered))
+        assert frame(latest).target.note == reported
 
 
 def test_limitations_of_a_pooler_are_reported_for_a_local_server_too() -> None:
-    seen = picture(
+    latest = picture(
         sample(
             part("pg.server", server(local=True, through="PgBouncer", local_note="no slot is held")),
             part("pg.activity", sessions(activity(1))),
         )
     )
-    assert (frame(seen).target.through, frame(seen).target.note) == ("PgBouncer", "no slot is held")
+    assert (frame(latest).target.through, frame(latest).target.note) == ("PgBouncer", "no slot is held")
 
 
 def test_a_promoted_standby_is_a_primary_before_its_identity_is_read_again() -> None:
-    seen = picture(
+    latest = picture(
         sample(part("pg.server", server(in_recovery=True)), at_s=1),
         sample(part("pg.replication", of(postgres.Replication, now_us=NOW_US, timeline=4), at_s=3), at_s=3),
     )
-    assert (frame(seen).target.role, frame(seen).target.timeline) == ("primary", 4)
+    assert (frame(latest).target.role, frame(latest).target.timeline) == ("primary", 4)
 
 
 def test_titles_without_an_answer_from_the_server_are_blind_mode() -> None:
@@ -162,9 +162,9 @@ def test_titles_without_an_answer_from_the_server_are_blind_mode() -> None:
 
 def test_the_reason_for_a_lost_connection_is_shown_at_the_target_and_not_in_every_panel() -> None:
     lost = [part(name, None, status="error", note="no connection") for name in ("pg.activity", "pg.locks")]
-    seen = frame(picture(sample(*lost, part("pg.server", None, status="error", note="connection refused"))))
-    assert (seen.target.state, seen.target.note) == ("disconnected", "connection refused")
-    assert seen.locks.note == seen.sessions.note == "no connection"
+    latest = frame(picture(sample(*lost, part("pg.server", None, status="error", note="connection refused"))))
+    assert (latest.target.state, latest.target.note) == ("disconnected", "connection refused")
+    assert latest.locks.note == latest.sessions.note == "no connection"
 
 
 def test_a_server_that_does_not_answer_in_time_is_still_connected() -> None:
@@ -195,9 +195,9 @@ def test_a_panel_that_cannot_be_derived_hides_no_other(monkeypatch: pytest.Monke
 
 
 def test_points_hold_only_what_was_read_in_the_tick() -> None:
-    seen = series({"pg.activity": [sessions(activity(1, "active"))] * 2, "pg.xids": [of(postgres.Xids, next_xid=7)]})
-    assert point_of(seen)["connections.used"] == 1.0
-    assert not any(name.endswith("next_xid") for name in point_of(seen))
+    latest = series({"pg.activity": [sessions(activity(1, "active"))] * 2, "pg.xids": [of(postgres.Xids, next_xid=7)]})
+    assert point_of(latest)["connections.used"] == 1.0
+    assert not any(name.endswith("next_xid") for name in point_of(latest))
 
 
 def test_points_of_the_first_tick_have_no_rates() -> None:
@@ -209,7 +209,7 @@ STATUSES = ("ok", "stale", "denied", "unsupported", "timeout", "error")
 EXTREMES = (-1, 0, 1, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, -(1 << 63))
 
 
-def shaken(reading: Any, number: int) -> Any:
+def with_all_integers(reading: Any, number: int) -> Any:
     """The reading with every plain integer in it, at any depth, replaced by one number."""
     if isinstance(reading, bool):
         return reading
@@ -218,9 +218,9 @@ def shaken(reading: Any, number: int) -> Any:
     if isinstance(reading, float):
         return float(number)
     if isinstance(reading, list):
-        return [shaken(each, number) for each in reading]
+        return [with_all_integers(each, number) for each in reading]
     if isinstance(reading, msgspec.Struct):
-        fields = {name: shaken(getattr(reading, name), number) for name in reading.__struct_fields__}
+        fields = {name: with_all_integers(getattr(reading, name), number) for name in reading.__struct_fields__}
         return type(reading)(**fields)
     return reading
 
@@ -231,14 +231,14 @@ def any_reading(name: str, tick: int) -> st.SearchStrategy[Any]:
         st.just(None),
         st.just(full),
         st.just(blank(name)),
-        st.sampled_from(EXTREMES).map(lambda number: shaken(full, number)),
+        st.sampled_from(EXTREMES).map(lambda number: with_all_integers(full, number)),
     )
 
 
 @st.composite
 def pictures(draw: st.DrawFn) -> tuple[Picture, ChartHistory]:
     """Up to four ticks, each with any parts in any state, at any distance, by a clock that may step."""
-    seen, history = Picture(), ChartHistory()
+    latest, history = Picture(), ChartHistory()
     at_s = 1.0
     for tick in range(draw(st.integers(1, 4))):
         at_s += draw(st.sampled_from((0.0, 0.25, 1.0, 5.0, 900.0)))
@@ -248,9 +248,9 @@ def pictures(draw: st.DrawFn) -> tuple[Picture, ChartHistory]:
             parts.append(part(name, reading, at_s=at_s, status=draw(st.sampled_from(STATUSES)), note="why"))
         wall_us = NOW_US + draw(st.sampled_from((0, tick * 1_000_000, -3_600_000_000)))
         boot = draw(st.sampled_from("ab"))
-        seen = seen.with_sample(sample(*parts, at_s=at_s, seq=tick + 1, boot=boot, wall_us=wall_us))
-        history.add(seen.wall_us, point_of(seen))
-    return seen, history
+        latest = latest.with_sample(sample(*parts, at_s=at_s, seq=tick + 1, boot=boot, wall_us=wall_us))
+        history.add(latest.wall_us, point_of(latest))
+    return latest, history
 
 
 @given(pictures())
@@ -262,7 +262,7 @@ def test_no_combination_of_parts_makes_a_panel_fail(given: tuple[Picture, ChartH
 
 
 def test_a_slow_tick_does_not_make_the_next_ones_late() -> None:
-    seen = picture(sample(at_s=1.6), sample(at_s=2.0), sample(at_s=3.0))
-    assert seen.tick_us == 1_000_000, "the first one connected, and ended late"
-    seen = seen.with_sample(sample(at_s=4.8)).with_sample(sample(at_s=5.0)).with_sample(sample(at_s=6.0))
-    assert seen.tick_us == 1_000_000
+    latest = picture(sample(at_s=1.6), sample(at_s=2.0), sample(at_s=3.0))
+    assert latest.tick_us == 1_000_000, "the first one connected, and ended late"
+    latest = latest.with_sample(sample(at_s=4.8)).with_sample(sample(at_s=5.0)).with_sample(sample(at_s=6.0))
+    assert latest.tick_us == 1_000_000

@@ -19,8 +19,8 @@ def disks(*mounts: host.Mount, history: ChartHistory | None = None) -> Disks:
     return panel(series({"host.mounts": [host.Mounts(list(mounts), {})]}), history)
 
 
-def panel(seen: Picture, history: ChartHistory | None = None) -> Disks:
-    return derive_disks(PictureFacts(seen, history or ChartHistory()))
+def panel(latest: Picture, history: ChartHistory | None = None) -> Disks:
+    return derive_disks(PictureFacts(latest, history or ChartHistory()))
 
 
 def growing(per_s: float, last: float) -> ChartHistory:

@@ -14,13 +14,13 @@ from tests.build import series
 from tests.readings import cpu, disk, mount, of
 
 
-def io(seen: Picture) -> Io:
-    return derive_io(PictureFacts(seen, ChartHistory()))
+def io(latest: Picture) -> Io:
+    return derive_io(PictureFacts(latest, ChartHistory()))
 
 
 def device(old: host.Disk, new: host.Disk, seconds: float = 2.0) -> Device:
-    seen = series({"host.cpu": [cpu(), cpu()], "host.disks": [host.Disks([old]), host.Disks([new])]}, step_s=seconds)
-    return io(seen).devices[0]
+    latest = series({"host.cpu": [cpu(), cpu()], "host.disks": [host.Disks([old]), host.Disks([new])]}, step_s=seconds)
+    return io(latest).devices[0]
 
 
 def test_await_is_time_per_completed_request() -> None:
@@ -90,8 +90,8 @@ def test_the_stalled_percentage_of_the_interval_comes_from_the_total() -> None:
 
 
 def test_a_kernel_without_psi_leaves_the_panel_ok_and_says_so() -> None:
-    seen = series({"host.cpu": [cpu()]})
-    panel = io(seen)
+    latest = series({"host.cpu": [cpu()]})
+    panel = io(latest)
     assert (panel.status, panel.psi_some_avg10) == ("ok", None)
 
 

@@ -20,8 +20,8 @@ def waits(*pairs: tuple[int, list[int]], held: list[postgres.HeldLock] | None = 
     ]
     pids = {pid for pid, _ in pairs} | {blocker for _, blockers in pairs for blocker in blockers}
     rows = [activity(pid, "active", wait_event_type="Lock") for pid in sorted(pids) if pid]
-    seen = series({"pg.activity": [sessions(*rows)], "pg.locks": [postgres.Locks(waiters, held or [])]})
-    return derive_locks(PictureFacts(seen, ChartHistory()))
+    latest = series({"pg.activity": [sessions(*rows)], "pg.locks": [postgres.Locks(waiters, held or [])]})
+    return derive_locks(PictureFacts(latest, ChartHistory()))
 
 
 def drawn(node: LockNode) -> dict[int, object]:
@@ -78,11 +78,11 @@ def test_without_waiters_the_list_is_empty_and_there_is_no_longest_wait() -> Non
 
 def test_waits_ended_since_the_read_are_not_shown() -> None:
     locks = postgres.Locks([postgres.LockWaiter(2, [1], "relation", "ShareLock", None, None)], [])
-    seen = picture(
+    latest = picture(
         sample(part("pg.locks", locks, at_s=1), at_s=1),
         sample(part("pg.activity", sessions(activity(1), activity(2)), at_s=2), at_s=2),
     )
-    assert derive_locks(PictureFacts(seen, ChartHistory())).waiting == 0
+    assert derive_locks(PictureFacts(latest, ChartHistory())).waiting == 0
 
 
 def test_unread_locks_do_not_mean_no_waiters() -> None:
@@ -91,19 +91,19 @@ def test_unread_locks_do_not_mean_no_waiters() -> None:
 
 def test_a_wait_without_a_start_from_the_server_has_no_duration() -> None:
     locks = postgres.Locks([postgres.LockWaiter(2, [1], "relation", "ShareLock", None, None)], [])
-    seen = series({"pg.activity": [sessions(activity(1))], "pg.locks": [locks]})
-    panel = derive_locks(PictureFacts(seen, ChartHistory()))
+    latest = series({"pg.activity": [sessions(activity(1))], "pg.locks": [locks]})
+    panel = derive_locks(PictureFacts(latest, ChartHistory()))
     assert (panel.waiting, panel.longest_wait_s) == (1, None)
 
 
 def test_waits_are_measured_by_the_server_clock() -> None:
     """The host's clock is an hour ahead."""
     waiter = postgres.LockWaiter(2, [1], "relation", "ShareLock", None, NOW_US - 7_000_000)
-    seen = picture(
+    latest = picture(
         sample(
             part("pg.activity", sessions(activity(1), activity(2))),
             part("pg.locks", postgres.Locks([waiter], [])),
             wall_us=NOW_US + 3_600_000_000,
         )
     )
-    assert derive_locks(PictureFacts(seen, ChartHistory())).longest_wait_s == 7.0
+    assert derive_locks(PictureFacts(latest, ChartHistory())).longest_wait_s == 7.0

@@ -11,8 +11,8 @@ from tests.build import GB, series
 from tests.readings import of, server
 
 
-def memory(seen: Picture) -> Memory:
-    return derive_memory(PictureFacts(seen, ChartHistory()))
+def memory(latest: Picture) -> Memory:
+    return derive_memory(PictureFacts(latest, ChartHistory()))
 
 
 def test_cached_falls_while_free_rises() -> None:

@@ -14,8 +14,8 @@ from tests.build import MB, NOW_US, part, picture, sample, series
 from tests.readings import of
 
 
-def replication(seen: Picture) -> Replication:
-    return derive_replication(PictureFacts(seen, ChartHistory()))
+def replication(latest: Picture) -> Replication:
+    return derive_replication(PictureFacts(latest, ChartHistory()))
 
 
 def primary(**fields: Any) -> postgres.Replication:
@@ -126,11 +126,11 @@ def archiver(**fields: Any) -> postgres.Archiver:
 
 
 def test_the_age_of_the_archive_continues_between_its_readings() -> None:
-    seen = picture(
+    latest = picture(
         sample(part("pg.archiver", archiver(last_archived_at=NOW_US - 14_000_000), at_s=1), at_s=1),
         sample(at_s=4, seq=4),
     )
-    assert replication(seen).archive_age_s == 17.0
+    assert replication(latest).archive_age_s == 17.0
 
 
 def test_a_server_without_archiving_has_no_archive_age() -> None:
@@ -144,17 +144,17 @@ def test_files_that_could_not_be_counted_are_unknown() -> None:
 
 def test_requested_checkpoints_are_charted_per_reading_and_shown_as_a_rate() -> None:
     wal = [of(postgres.Wal, checkpoints_timed=5, checkpoints_requested=10)]
-    seen = series({"pg.replication": [primary(), primary()], "pg.wal": wal})
-    assert "replication.checkpoints_requested" not in point_of(seen), "pg.wal was not read in this tick"
-    seen = series({"pg.replication": [primary()], "pg.wal": wal})
-    point = point_of(seen)
+    latest = series({"pg.replication": [primary(), primary()], "pg.wal": wal})
+    assert "replication.checkpoints_requested" not in point_of(latest), "pg.wal was not read in this tick"
+    latest = series({"pg.replication": [primary()], "pg.wal": wal})
+    point = point_of(latest)
     assert (point["replication.checkpoints_timed"], point["replication.checkpoints_requested"]) == (5.0, 10.0)
-    assert replication(seen).checkpoints_requested_per_min is None, "of one reading there is no rate"
+    assert replication(latest).checkpoints_requested_per_min is None, "of one reading there is no rate"
     history = ChartHistory()
     history.extend(
         (NOW_US + minute * 60_000_000, {"replication.checkpoints_requested": 10.0 + minute // 2})
         for minute in range(-9, 1)
     )
-    panel = derive_replication(PictureFacts(seen, history))
+    panel = derive_replication(PictureFacts(latest, history))
     assert panel.checkpoints_requested_per_min is not None and round(panel.checkpoints_requested_per_min, 1) == 0.6
     assert chart_titles()["replication.checkpoints_requested"] == "requested checkpoints"

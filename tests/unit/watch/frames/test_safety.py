@@ -13,8 +13,8 @@ from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import of, server
 
 
-def safety(seen: Picture, history: ChartHistory | None = None) -> Safety:
-    return derive_safety(PictureFacts(seen, history or ChartHistory()))
+def safety(latest: Picture, history: ChartHistory | None = None) -> Safety:
+    return derive_safety(PictureFacts(latest, history or ChartHistory()))
 
 
 def xids(*databases: tuple[str, int, int], next_xid: int | None = None) -> postgres.Xids:

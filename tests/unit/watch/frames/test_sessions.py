@@ -13,8 +13,8 @@ from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, of, sessions
 
 
-def first(seen: Picture) -> SessionRow:
-    return derive_sessions(PictureFacts(seen, ChartHistory())).rows[0]
+def first(latest: Picture) -> SessionRow:
+    return derive_sessions(PictureFacts(latest, ChartHistory())).rows[0]
 
 
 def processes(*rows: dict[str, Any], postmaster: int = 900) -> host.Processes:

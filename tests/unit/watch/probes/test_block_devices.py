@@ -35,9 +35,9 @@ def sys_tree(base: Path) -> str:
     return str(base)
 
 
-def link(base: Path, name: str, place: Path) -> None:
+def link(base: Path, name: str, directory: Path) -> None:
     (base / "class/block").mkdir(parents=True, exist_ok=True)
-    (base / "class/block" / name).symlink_to(place)
+    (base / "class/block" / name).symlink_to(directory)
 
 
 def devices(text: str, tmp_path: Path) -> dict[str, Disk]:

@@ -1,4 +1,4 @@
-"""What may hang is done where it hangs nobody else."""
+"""A call that may hang runs in a thread where it blocks no other."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ def slot(**fields: Any) -> postgres.Slot:
 
 
 def since(unread: UnreadSlots, at_s: int, **fields: Any) -> int | None:
-    """Seconds, as told by a reading at that second."""
-    (told,) = unread.with_unread_since([slot(**fields)], at_s * SECOND)
-    return None if told.unread_since is None else told.unread_since // SECOND
+    """Seconds, as reported by a reading at that second."""
+    (reported,) = unread.with_unread_since([slot(**fields)], at_s * SECOND)
+    return None if reported.unread_since is None else reported.unread_since // SECOND
 
 
 def test_a_slot_is_unread_since_its_first_observation_as_unread() -> None:

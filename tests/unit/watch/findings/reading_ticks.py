@@ -1,4 +1,4 @@
-"""Readings by hand, second after second, and what real rules conclude from them, through the judge as in the agent."""
+"""Readings by hand, second after second, and the findings of real rules, through the rule engine as in the agent."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.readings import of, server
 SECOND = 1_000_000
 
 
-class Watching:
-    """A server whose readings are given; the server's clock is the host's, unless `clock_off_s` says how far off."""
+class ReadingTicks:
+    """Ticks with given readings; the server's clock differs from the host's by `clock_off_s`."""
 
     def __init__(self, *rules: Rule, limits: Limits | None = None, clock_off_s: float = 0.0) -> None:
-        self._judge = RuleEngine(limits or Limits(), rules)
+        self._engine = RuleEngine(limits or Limits(), rules)
         self._picture = Picture()
         self._history = ChartHistory()
         self._off_us = int(clock_off_s * SECOND)
@@ -35,30 +35,30 @@ class Watching:
 
     def memo(self, name: str) -> dict[str, Any]:
         """What a rule keeps between ticks."""
-        return self._judge._memos[name]
+        return self._engine._memos[name]
 
     def ago(self, seconds: float) -> int:
         """A moment by the server's clock, so long before the next tick, a second from now."""
         return self.server_us + SECOND - int(seconds * SECOND)
 
-    def sees(self, readings: dict[str, Any], after_s: float = 1.0, note: str | None = None) -> dict[str, FindingNow]:
+    def tick(self, readings: dict[str, Any], after_s: float = 1.0, note: str | None = None) -> dict[str, FindingNow]:
         """The findings open after a tick in which these parts were read, by id."""
         self.at_s += after_s
         parts = [part(name, self._timed(value), at_s=self.at_s, note=note) for name, value in readings.items()]
         self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
         point = point_of(self._picture)
         self._history.add(self._picture.wall_us, point)
-        self._judge.evaluate(self._picture, self._history, point)
-        assert self._judge.conclusions.failed == []
-        return {row.id: row for row in self._judge.conclusions.rows}
+        self._engine.evaluate(self._picture, self._history, point)
+        assert self._engine.conclusions.failed == []
+        return {row.id: row for row in self._engine.conclusions.rows}
 
-    def loses(self, name: str, after_s: float = 1.0) -> dict[str, FindingNow]:
+    def tick_without(self, name: str, after_s: float = 1.0) -> dict[str, FindingNow]:
         """The findings open after a tick in which the part could not be read."""
         self.at_s += after_s
         lost = part(name, None, at_s=self.at_s, status="error", note="no connection")
         self._picture = self._picture.with_sample(sample(lost, at_s=self.at_s))
-        self._judge.evaluate(self._picture, self._history, {})
-        return {row.id: row for row in self._judge.conclusions.rows}
+        self._engine.evaluate(self._picture, self._history, {})
+        return {row.id: row for row in self._engine.conclusions.rows}
 
     def _timed(self, value: Any) -> Any:
         fields = getattr(value, "__struct_fields__", ())

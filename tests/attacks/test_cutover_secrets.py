@@ -15,9 +15,9 @@ import pytest
 from psycopg import sql
 
 from dba_console.demo.practice_cluster import PracticeCluster
-from tests.attacks.hostile_database import VICTIM, besiege, calls
+from tests.attacks.hostile_database import VICTIM, calls, make_hostile
 from tests.cli.console import own_console
-from tests.cluster.test_cutover import HOLD, PROMOTE, clients_write, go, limits, primary
+from tests.cluster.test_cutover import HOLD, PROMOTE, connection_limits, primary, run_cutover, wait_for_client_commit
 from tests.requirements import require_tool
 
 DATABASES = ('a"b', "it's; drop table x --", "line\nbreak", "%s %(n)s {to}", "\x1b[2J\x07", "-rf", "*")
@@ -29,12 +29,12 @@ def _with_dsn(dsn: str, found: re.Match[str]) -> str:
 
 
 @pytest.fixture
-def besieged() -> Iterator[PracticeCluster]:
+def hostile_practice() -> Iterator[PracticeCluster]:
     """A cluster whose nodes and pooler have passwords, with hostile names, in a database that is hostile as well."""
     require_tool("pgbouncer")
     with PracticeCluster() as ground:
         db1 = ground.nodes["db1"]
-        besiege(db1)
+        make_hostile(db1)
         with psycopg.connect(db1.dsn(), autocommit=True) as owner:
             for name in DATABASES:
                 owner.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
@@ -79,20 +79,22 @@ def shown_by_processes(words: Iterable[str]) -> Iterator[set[str]]:
 
 
 @pytest.mark.xdist_group("cutover")
-def test_a_cutover_with_hostile_names_in_a_hostile_database_leaks_no_secret(besieged: PracticeCluster) -> None:
+def test_a_cutover_with_hostile_names_in_a_hostile_database_leaks_no_secret(hostile_practice: PracticeCluster) -> None:
     hidden = {name: word for name, word in SECRETS.items() if name != "hook"}
-    with own_console() as console, console.watching(besieged.dsn, **besieged.environment):
+    with own_console() as console, console.watching(hostile_practice.dsn, **hostile_practice.environment):
         with shown_by_processes(hidden.values()) as shown:
-            done = go(console, besieged, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")
+            done = run_cutover(console, hostile_practice, "db2", f"{HOLD}=yes", f"{PROMOTE}=db2")
         assert done.code == 0, done
         assert not shown
-        assert primary(besieged) == ["db2"] and limits(besieged, "db2") == {-1}
-        clients_write(besieged)
+        assert primary(hostile_practice) == ["db2"] and connection_limits(hostile_practice, "db2") == {-1}
+        wait_for_client_commit(hostile_practice)
         kept = [path for path in console.home.rglob("*") if path.is_file()]
         assert any(path.name == "cutover.json" for path in kept)
         for word in SECRETS.values():
             assert word not in done.out + done.err
             assert [path for path in kept if word.encode() in path.read_bytes()] == []
-    with psycopg.connect(besieged.nodes["db2"].dsn(user=VICTIM, dbname="postgres")) as connection:
+    with psycopg.connect(hostile_practice.nodes["db2"].dsn(user=VICTIM, dbname="postgres")) as connection:
         connection.execute("select pg_is_in_recovery()")
-    assert [len(calls(besieged.nodes[name])) for name in ("db1", "db2")] == [0, 1], "the one here, and none of ours"
+    assert [len(calls(hostile_practice.nodes[name])) for name in ("db1", "db2")] == [0, 1], (
+        "the one here, and none of ours"
+    )

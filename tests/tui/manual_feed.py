@@ -1,4 +1,4 @@
-"""A recording in memory and a feed in hand, made of real samples: what the screen's tests act on."""
+"""A recording in memory and a feed whose samples the test gives, both made of real samples."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def tick(number: int, *, sessions: int = 3, query: str = "select 1") -> Sample:
     return build.sample(part, at_s=1000 + number, seq=number + 1, boot=BOOT, wall_us=now_us)
 
 
-class MemoryPast:
-    """A recording: samples and events, asked as one on disk is."""
+class MemoryRecording:
+    """A recording in memory, with the interface of one on disk."""
 
     def __init__(self, samples: Sequence[Sample], events: Sequence[Event] = (), damage: str | None = None) -> None:
         self.samples = list(samples)
@@ -90,19 +90,19 @@ class MemoryPast:
         self.closed = True
 
 
-def after(past: object, text: str, now_us: int | None) -> int:
+def seconds_after_start(past: object, text: str, now_us: int | None) -> int:
     """`+5s`: seconds after the first sample; enough of TIME for these tests."""
     return START_US + int(text.strip("+s")) * S
 
 
-class HandFeed:
-    """A feed whose samples the test hands out. With `past`, its archive answers from there."""
+class ManualFeed:
+    """A feed whose samples the test gives. With `past`, its recording answers from there."""
 
-    def __init__(self, past: MemoryPast | None = None, *, can_go_live: bool = True) -> None:
+    def __init__(self, past: MemoryRecording | None = None, *, can_go_live: bool = True) -> None:
         self.can_go_live = can_go_live
         self.mailbox = Mailbox()
         self.session = Session("db2", "db2", START_US, 1.0, 600.0)
-        self.recording = None if past is None else RecordingReader(lambda: past, self.mailbox, after)
+        self.recording = None if past is None else RecordingReader(lambda: past, self.mailbox, seconds_after_start)
         self.refusal: str | None = None if can_go_live else "this is a recording: nothing can be added"
         self.sent: list[tuple[str, str, int | None]] = []
         self.asked: list[FindingOrRunRequest] = []

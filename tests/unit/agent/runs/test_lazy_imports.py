@@ -1,4 +1,4 @@
-"""An agent without a run carries none of what a run needs."""
+"""An agent without a run has not loaded the modules that a run needs."""
 
 from __future__ import annotations
 

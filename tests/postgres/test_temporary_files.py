@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples.postgres import TempFiles
 from tests.background import session, wait_until
-from tests.postgres.probes import probing, read, reading
+from tests.postgres.probes import connected_probe, read, reading
 from tests.sql import LIMIT_S, query
 
 ROWS = 8_000
@@ -30,7 +30,7 @@ def sorting(cluster: Cluster, *settings: str) -> Iterator[int]:
 
 def test_files_of_a_running_sort_are_listed_with_its_process_until_it_ends(server: Cluster) -> None:
     """The session ends with the sort: another would report what it wrote up to ten seconds later."""
-    with probing(server) as probe:
+    with connected_probe(server) as probe:
         before = reading(probe, "pg.temp")
         with sorting(server) as pid:
             during: TempFiles = reading(probe, "pg.temp")
@@ -52,7 +52,7 @@ def test_files_in_a_tablespace_are_distinguished(server: Cluster) -> None:
     os.chown(place, owner.st_uid, owner.st_gid)
     query(server, f"create tablespace fast location '{place}'")
     try:
-        with sorting(server, "temp_tablespaces = fast"), probing(server) as probe:
+        with sorting(server, "temp_tablespaces = fast"), connected_probe(server) as probe:
             found = reading(probe, "pg.temp").rows
         assert {row.tablespace for row in found} == {"fast"}
     finally:
@@ -63,7 +63,7 @@ def test_files_in_a_tablespace_are_distinguished(server: Cluster) -> None:
 def test_a_role_that_may_not_list_them_is_shown_the_required_grant(cluster: Cluster) -> None:
     query(cluster, "create role no_listing login")
     try:
-        with probing(cluster, user="no_listing") as probe:
+        with connected_probe(cluster, user="no_listing") as probe:
             part = read(probe, "pg.temp")["pg.temp"]
     finally:
         query(cluster, "drop role no_listing")

@@ -1,4 +1,4 @@
-"""The words of a walkthrough: how a question is answered, what a wait tells, what prose becomes."""
+"""The texts of a walkthrough: how a question is answered, what a wait shows, how prose is laid out."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_a_wait_without_a_value_shows_that_it_is_unknown() -> None:
 
 
 def test_a_wait_shows_how_long_its_condition_has_held_and_its_next_read() -> None:
-    told = text(waiting_lines(WaitView(text="a = 1", holds_s=4, hold_for_s=30, timeout_s=600, left="unknown"), 60))
-    assert "condition true for 4.0s of 30s" in told and "remaining: unknown · timeout 10m" in told
+    reported = text(waiting_lines(WaitView(text="a = 1", holds_s=4, hold_for_s=30, timeout_s=600, left="unknown"), 60))
+    assert "condition true for 4.0s of 30s" in reported and "remaining: unknown · timeout 10m" in reported
 
 
 def test_hidden_rows_are_counted() -> None:
@@ -66,10 +66,10 @@ SLOTS = RunTable(
 
 
 def test_a_few_rows_that_do_not_fit_are_transposed_and_nothing_is_cut() -> None:
-    told = text(values_table(SLOTS, 40, few=5))
-    assert told[0].startswith("─ 1 of 2 ─")
-    assert "slot_name old_replica_1" in told and "slot_name old_replica_2" in told
-    assert not any("…" in one for one in told) and max(map(len, told)) <= 40
+    reported = text(values_table(SLOTS, 40, few=5))
+    assert reported[0].startswith("─ 1 of 2 ─")
+    assert "slot_name old_replica_1" in reported and "slot_name old_replica_2" in reported
+    assert not any("…" in one for one in reported) and max(map(len, reported)) <= 40
 
 
 def test_rows_that_fit_stay_side_by_side() -> None:

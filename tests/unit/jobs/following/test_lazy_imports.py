@@ -1,4 +1,4 @@
-"""An agent that watches no dump carries nothing of what looks at dumps: its memory is that of the host in trouble."""
+"""An agent without a dump to observe has not loaded the modules for dumps, to save the memory of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restores whose watcher dies, on a server that asks for a password: nothing is lost, told twice or given away."""
+"""Restores whose agent is killed, on a server with passwords: nothing is lost, reported twice or disclosed."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
 from tests.background import Session, session, wait_until
 from tests.cli.console import Console
-from tests.runbooks.dumps import HELD, hushed, programs, table_of, then, values_of
-from tests.runbooks.runs import WAIT_S, Says, Scene, Walk, objects, open_rules
+from tests.runbooks.dumps import CHECK_KEY, after_doing, is_password_absent, programs, table_of, values_of
+from tests.runbooks.runs import WAIT_S, AnswerSource, Walk, WatchedServer, objects, open_rules
 from tests.runbooks.test_restore import ERRORS, RESTORE, TAKEN, is_restore
 
-BOOK = "restore"
+RUNBOOK = "restore"
 ORIGIN = "origin"
 ROLE = "restorer"
 """Restores, and is asked for a password."""
 PASSWORD = f"hush-{os.getpid()}-4712"
-"""Nobody else's: all arguments of this host are looked through for it."""
-BUILT = 4712
-"""An advisory lock: as long as somebody has it, the index `late` is not built."""
+"""Unique: the arguments of all processes of this host are searched for it."""
+INDEX_LOCK = 4712
+"""An advisory lock: while it is held, the index `late` is not built."""
 TABLES = 3
 SOON_S = 120.0
-_MADE = f"""
-create function let_in() returns boolean language sql as 'select pg_advisory_xact_lock_shared({HELD}) is not null';
+_SCHEMA_SQL = f"""
+create function let_in() returns boolean language sql as 'select pg_advisory_xact_lock_shared({CHECK_KEY}) is not null';
 create function at_home() returns boolean language sql as 'select current_database() = ''{ORIGIN}''';
 create function late(i int) returns int immutable language plpgsql as $$
 begin
-  if i = 500 then perform pg_advisory_xact_lock_shared({BUILT}); end if;
+  if i = 500 then perform pg_advisory_xact_lock_shared({INDEX_LOCK}); end if;
   return i;
 end $$;
 create table public.held (id int check (let_in()));
@@ -62,15 +62,15 @@ create index late on slow (late(id));
 create table refers (id int references items_1);
 """
 _WAITING = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
-_MADE_SO_FAR = (
+_INDEX_COUNT = (
     "select count(*) from pg_index where indisvalid and indrelid in"
     " (select oid from pg_class where relname like 'items%')"
 )
-_TOLD = re.compile(r"PGRESTORE\b.*\bfinished item (\d+) ")
+_FINISHED_ITEM = re.compile(r"PGRESTORE\b.*\bfinished item (\d+) ")
 
 
 @dataclass(frozen=True)
-class Place:
+class RestoreServer:
     """A server on which one role has to give a password, and an archive to be restored by it."""
 
     cluster: Cluster
@@ -83,12 +83,12 @@ class Place:
     def settings(self) -> list[str]:
         return [self.cluster.psql(f"show {name}") for name in TAKEN]
 
-    def until(self, database: str, wanted: Mapping[str, int], what: str) -> None:
+    def wait_for_counts(self, database: str, wanted: Mapping[str, int], what: str) -> None:
         """Wait until each of these queries counts what is wanted."""
         with closing(session(self.cluster, dbname=database, name="counter")) as counter:
             wait_until(lambda: all(count(counter, sql) == number for sql, number in wanted.items()), SOON_S, what=what)
 
-    def restoring(self) -> set[int]:
+    def restore_pids(self) -> set[int]:
         """pg_restore and its workers."""
         return {process for process in processes() if is_restore(process, self.archive)}
 
@@ -100,75 +100,81 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def restore_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestoreServer]:
     with Cluster(programs(), durable=False) as cluster:
         cluster.psql(f"create database {ORIGIN}")
-        cluster.psql(_MADE, dbname=ORIGIN)
+        cluster.psql(_SCHEMA_SQL, dbname=ORIGIN)
         archive = tmp_path_factory.mktemp("restored") / "whole"
         dump = [str(cluster.binaries.program("pg_dump")), "-Fd", "-f", str(archive), "-d", cluster.dsn(dbname=ORIGIN)]
         subprocess.run(dump, check=True, capture_output=True)
         cluster.psql(f"create role {ROLE} superuser login password '{PASSWORD}'")
         (cluster.data_directory / "pg_hba.conf").write_text(f"local all {ROLE} scram-sha-256\nlocal all all trust\n")
         cluster.reload()
-        wait_until(lambda: asks(cluster), WAIT_S, what="the server to ask for a password")
-        yield Place(cluster, archive)
+        wait_until(lambda: requires_password(cluster), WAIT_S, what="the server to ask for a password")
+        yield RestoreServer(cluster, archive)
 
 
-def test_a_restore_outlives_its_agent_and_the_next_one_reports_all_of_it_once(here: Place) -> None:
+def test_a_restore_outlives_its_agent_and_the_next_one_reports_all_of_it_once(restore_server: RestoreServer) -> None:
     """Killed while both jobs of pg_restore wait. One goes on while nobody looks, the other when the run is resumed."""
-    before, dsn = here.settings(), here.cluster.dsn(user=ROLE)
-    here.cluster.psql("create database survivor")
-    with home({"PGPASSWORD": PASSWORD}) as console, arguments() as seen, ExitStack() as stack:
+    before, dsn = restore_server.settings(), restore_server.cluster.dsn(user=ROLE)
+    restore_server.cluster.psql("create database survivor")
+    with empty_home({"PGPASSWORD": PASSWORD}) as console, seen_arguments() as seen, ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(1))
         holders: list[Session] = []
         killed: list[Future[set[int]]] = []
-        with watching(console, dsn) as (scene, kill):
+        with killable_agent(console, dsn) as (watched, kill):
 
             def confirmed() -> None:
-                holders.extend(here.hold(stack, "survivor", key) for key in (HELD, BUILT))
-                killed.append(pool.submit(lambda: kill_in_the_middle(here, scene, kill)))
+                holders.extend(restore_server.hold(stack, "survivor", key) for key in (CHECK_KEY, INDEX_LOCK))
+                killed.append(pool.submit(lambda: kill_agent_midway(restore_server, watched, kill)))
 
-            says: dict[str, Says] = {"start": "yes", RESTORE: then(confirmed, "y"), "ack": "y"}
-            left = scene.person(BOOK, says, **inputs(here, "survivor"))
+            says: dict[str, AnswerSource] = {"start": "yes", RESTORE: after_doing(confirmed, "y"), "ack": "y"}
+            left = watched.run_interactively(RUNBOOK, says, **inputs(restore_server, "survivor"))
             assert killed, left.text
             at_work = killed[0].result(WAIT_S)
         assert left.code not in (0, 7, 8) and "runbook resume" in left.err, left.text
-        assert here.restoring() == at_work and len(at_work) == 3, "pg_restore and its workers are not harmed"
+        assert restore_server.restore_pids() == at_work and len(at_work) == 3, (
+            "pg_restore and its workers are not harmed"
+        )
         table, index = holders
         table.execute("select pg_advisory_unlock_all()")
-        alone = {_WAITING: 1, _MADE_SO_FAR: 2 * TABLES}
-        here.until("survivor", alone, "all but one index, while nobody looks")
-        assert here.settings() != before and owed(console), "what was set is still set, and owed"
-        with watching(console, dsn) as (scene, _):
-            freed = pool.submit(lambda: free_when_resumed(left, index))
-            walk = resumed(scene, f"{ERRORS}=accept")
+        alone = {_WAITING: 1, _INDEX_COUNT: 2 * TABLES}
+        restore_server.wait_for_counts("survivor", alone, "all but one index, while nobody looks")
+        assert restore_server.settings() != before and pending_files(console), "what was set is still set, and owed"
+        with killable_agent(console, dsn) as (watched, _):
+            freed = pool.submit(lambda: release_when_resumed(left, index))
+            walk = resume_run(watched, f"{ERRORS}=accept")
             freed.result(WAIT_S)
-            scene.frame(lambda frame: frame.judged and "settings-left" not in open_rules(frame), "nothing owed")
+            watched.frame(lambda frame: frame.judged and "settings-left" not in open_rules(frame), "nothing owed")
         assert walk.code == 0, walk.text
-        assert_told_once(walk)
-        assert here.settings() == before and owed(console) == []
-        assert here.cluster.psql(_MADE_SO_FAR, dbname="survivor") == str(2 * TABLES)
-        assert here.cluster.psql("select bool_and(convalidated) from pg_constraint", dbname="survivor") == "t"
-        finished = [one for log in console.sessions.rglob("session.log") for one in _TOLD.findall(log.read_text())]
+        assert_reported_once(walk)
+        assert restore_server.settings() == before and pending_files(console) == []
+        assert restore_server.cluster.psql(_INDEX_COUNT, dbname="survivor") == str(2 * TABLES)
+        assert restore_server.cluster.psql("select bool_and(convalidated) from pg_constraint", dbname="survivor") == "t"
+        finished = [
+            one for log in console.sessions.rglob("session.log") for one in _FINISHED_ITEM.findall(log.read_text())
+        ]
         assert len(finished) == len(set(finished)) > TABLES, "each line is logged once"
-        assert hushed(console.home, PASSWORD) and PASSWORD not in here.cluster.log_text()
+        assert is_password_absent(console.home, PASSWORD) and PASSWORD not in restore_server.cluster.log_text()
     assert seen == [], "the password was an argument"
 
 
-def test_a_password_file_is_read_when_needed_and_its_content_is_never_written(here: Place, tmp_path: Path) -> None:
+def test_a_password_file_is_read_when_needed_and_its_content_is_never_written(
+    restore_server: RestoreServer, tmp_path: Path
+) -> None:
     kept = tmp_path / "kept"
     kept.touch(0o600)
     kept.write_text(f"*:*:*:{ROLE}:{PASSWORD}\n")
-    dsn = here.cluster.dsn(user=ROLE, passfile=str(kept))
-    with home({}) as console, arguments() as seen, watching(console, dsn) as (scene, _):
-        walk = scene.headless(BOOK, f"{ERRORS}=accept", **inputs(here, "by file"))
+    dsn = restore_server.cluster.dsn(user=ROLE, passfile=str(kept))
+    with empty_home({}) as console, seen_arguments() as seen, killable_agent(console, dsn) as (watched, _):
+        walk = watched.run_headless(RUNBOOK, f"{ERRORS}=accept", **inputs(restore_server, "by file"))
         assert walk.code == 0, walk.text
-        assert hushed(console.home, PASSWORD) and PASSWORD not in here.cluster.log_text()
+        assert is_password_absent(console.home, PASSWORD) and PASSWORD not in restore_server.cluster.log_text()
     assert seen == [], "the password was an argument"
 
 
-def assert_told_once(walk: Walk) -> None:
-    """One command, one end of it; every object and the one error as if one agent had seen all of it."""
+def assert_reported_once(walk: Walk) -> None:
+    """One command and one end; every object and the one error as if a single agent had observed it."""
     intents = [one for one in walk.records("block.intent") if one.block == RESTORE]
     assert len(intents) == 1 and len(walk.records("run.resumed")) == 1
     found, rows = values_of(walk, RESTORE), table_of(walk, RESTORE)
@@ -181,20 +187,20 @@ def assert_told_once(walk: Walk) -> None:
     assert len(longest) == len(set(longest)) and {"INDEX public.late", "TABLE DATA public.held"} <= set(longest)
 
 
-def inputs(here: Place, database: str) -> dict[str, Any]:
-    archive = str(here.archive)
-    return {"database": database, "archive": archive, "jobs": "2", "speed": "fast", "programs": here.bin}
+def inputs(restore_server: RestoreServer, database: str) -> dict[str, Any]:
+    archive = str(restore_server.archive)
+    return {"database": database, "archive": archive, "jobs": "2", "speed": "fast", "programs": restore_server.bin}
 
 
-def kill_in_the_middle(here: Place, scene: Scene, kill: Callable[[], object]) -> set[int]:
-    """Both jobs wait, and the agent has told of the error; then it is gone. Gives what restores."""
+def kill_agent_midway(restore_server: RestoreServer, watched: WatchedServer, kill: Callable[[], object]) -> set[int]:
+    """Kill the agent when both jobs wait and it has reported the error; return the restoring processes."""
 
     def told(frame: Frame) -> bool:
         return any(row.kind == "pg_restore" and row.run and row.errors == 1 for row in frame.progress.operations)
 
-    here.until("survivor", {_WAITING: 2}, "a table and an index that wait")
-    scene.frame(told, "the run's row with its error")
-    at_work = here.restoring()
+    restore_server.wait_for_counts("survivor", {_WAITING: 2}, "a table and an index that wait")
+    watched.frame(told, "the run's row with its error")
+    at_work = restore_server.restore_pids()
     kill()
     return at_work
 
@@ -204,24 +210,24 @@ def count(connection: Session, sql: str) -> int:
     return int(str(number))
 
 
-def free_when_resumed(left: Walk, index: Session) -> None:
+def release_when_resumed(left: Walk, index: Session) -> None:
     wait_until(lambda: left.records("run.resumed"), WAIT_S, what="the run resumed")
     index.execute("select pg_advisory_unlock_all()")
 
 
-def resumed(scene: Scene, confirmed: str) -> Walk:
-    """`runbook resume`, as somebody does it who knows of the error."""
-    done = scene.console.run(
-        "runbook", "resume", "last", "--dsn", scene.dsn, "--confirm", confirmed, "--yes", "--json", timeout=WAIT_S
+def resume_run(watched: WatchedServer, confirmed: str) -> Walk:
+    """`runbook resume`, with the answer for the error."""
+    done = watched.console.run(
+        "runbook", "resume", "last", "--dsn", watched.dsn, "--confirm", confirmed, "--yes", "--json", timeout=WAIT_S
     )
     return Walk(done.code, objects(done.out), done.err)
 
 
-def owed(console: Console) -> list[Path]:
+def pending_files(console: Console) -> list[Path]:
     return sorted((console.home / "state" / "dba-console" / "reverts").glob("*.json"))
 
 
-def asks(cluster: Cluster) -> bool:
+def requires_password(cluster: Cluster) -> bool:
     try:
         psycopg.connect(cluster.dsn(user=ROLE)).close()
     except psycopg.OperationalError:
@@ -230,18 +236,18 @@ def asks(cluster: Cluster) -> bool:
 
 
 @contextmanager
-def home(environment: dict[str, str]) -> Iterator[Console]:
+def empty_home(environment: dict[str, str]) -> Iterator[Console]:
     """A console with nothing of this user, and what its commands find in their environment."""
     # pytest's own directories are too deep for the path of a socket.
-    place = Path(tempfile.mkdtemp(prefix="dbac-book-"))
+    directory = Path(tempfile.mkdtemp(prefix="dbac-book-"))
     try:
-        yield Console(place, environment)
+        yield Console(directory, environment)
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(directory)
 
 
 @contextmanager
-def watching(console: Console, dsn: str) -> Iterator[tuple[Scene, Callable[[], object]]]:
+def killable_agent(console: Console, dsn: str) -> Iterator[tuple[WatchedServer, Callable[[], object]]]:
     """An agent, and what kills it as nothing can prevent."""
     with console.watching(dsn) as agent:
 
@@ -249,7 +255,7 @@ def watching(console: Console, dsn: str) -> Iterator[tuple[Scene, Callable[[], o
             agent.process.send_signal(signal.SIGKILL)
             agent.process.wait(WAIT_S)
 
-        yield Scene(console, dsn, agent.target, agent.socket), kill
+        yield WatchedServer(console, dsn, agent.target, agent.socket), kill
 
 
 def processes() -> set[int]:
@@ -257,7 +263,7 @@ def processes() -> set[int]:
 
 
 @contextmanager
-def arguments() -> Iterator[list[str]]:
+def seen_arguments() -> Iterator[list[str]]:
     """Commands that have the password among their arguments, of any process of this host that was started within the
     block; looked for until the block ends."""
     found: list[str] = []
@@ -270,11 +276,11 @@ def arguments() -> Iterator[list[str]]:
             before.intersection_update(now)  # the number of one that is gone may be given to another
             for process in now - before:
                 try:
-                    told = Path(f"/proc/{process}/cmdline").read_bytes()
+                    reported = Path(f"/proc/{process}/cmdline").read_bytes()
                 except OSError:
                     continue  # it is gone
-                if PASSWORD.encode() in told:
-                    found.append(told.decode(errors="replace"))
+                if PASSWORD.encode() in reported:
+                    found.append(reported.decode(errors="replace"))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

@@ -105,7 +105,7 @@ OUTPUT = tuple(
 
 
 @dataclass(frozen=True)
-class Scene:
+class SampleView:
     """A view with its output, for golden text."""
 
     name: str
@@ -113,10 +113,10 @@ class Scene:
     output: tuple[OutputLine, ...] = ()
 
 
-SCENES = (
-    Scene("typed", DROP, OUTPUT[:3]),
-    Scene("wait", WAIT),
-    Scene(
+SAMPLE_VIEWS = (
+    SampleView("typed", DROP, OUTPUT[:3]),
+    SampleView("wait", WAIT),
+    SampleView(
         "choosing",
         structs.replace(
             CHOOSING,
@@ -124,6 +124,6 @@ SCENES = (
             question=structs.replace(CHOSEN, text=CHOSEN.text.replace("3", "2").replace("db2:", "db2, 2 of 3 rows:")),
         ),
     ),
-    Scene("failed", structs.replace(DROP, question=FAILED), OUTPUT),
-    Scene("ended", ENDED, OUTPUT),
+    SampleView("failed", structs.replace(DROP, question=FAILED), OUTPUT),
+    SampleView("ended", ENDED, OUTPUT),
 )

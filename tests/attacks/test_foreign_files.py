@@ -1,4 +1,4 @@
-"""What somebody else may write is no configuration, no runbook and no place for a recording."""
+"""A file another user may write is not accepted as configuration, as runbook or as location of recordings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def console(tmp_path: Path) -> Console:
     made = Console(tmp_path)
     made.write_config(f'[runbooks]\npath = ["{tmp_path}/books"]\n')
     (tmp_path / "books").mkdir()
-    (tmp_path / "books" / "mine.md").write_text(BOOK)
+    (tmp_path / "books" / "mine.md").write_text(RUNBOOK)
     return made
 
 
-BOOK = """# Mine
+RUNBOOK = """# Mine
 
 A look.
 
@@ -48,14 +48,14 @@ def test_a_file_only_its_owner_writes_is_accepted_silently(console: Console) -> 
     assert trust_problem("/tmp/not/there/yet") is None
 
 
-@pytest.mark.parametrize(("mode", "said"), [(0o666, "chmod go-w"), (0o620, "chmod g-w")])
+@pytest.mark.parametrize(("mode", "expected"), [(0o666, "chmod go-w"), (0o620, "chmod g-w")])
 def test_a_configuration_writable_by_others_is_refused_with_the_command_that_fixes_it(
-    mode: int, said: str, console: Console
+    mode: int, expected: str, console: Console
 ) -> None:
     console.config.chmod(mode)
     os.chown(console.config, 0, NOBODY)
     done = console.run("runbook", "list")
-    assert done.code == 2 and "others may write" in done.err and f"{said} {console.config}" in done.err, done
+    assert done.code == 2 and "others may write" in done.err and f"{expected} {console.config}" in done.err, done
 
 
 def test_a_configuration_of_another_user_or_below_their_directory_is_refused(console: Console) -> None:
@@ -69,7 +69,7 @@ def test_a_configuration_of_another_user_or_below_their_directory_is_refused(con
 
 def test_runbooks_of_a_directory_writable_by_others_are_ignored_and_replace_none(console: Console) -> None:
     books = console.home / "books"
-    (books / "lock-queue.md").write_text(BOOK.replace("mine", "lock-queue"))
+    (books / "lock-queue.md").write_text(RUNBOOK.replace("mine", "lock-queue"))
     books.chmod(0o777)
     listed = console.run("runbook", "list", "--json")
     rows = {row["id"]: row for row in listed.objects()}

@@ -1,4 +1,4 @@
-"""The house keeps its own rules: what a start may load, how long a file may be, what a test may not do."""
+"""Rules for the code: what a start may load, how long classes and functions may be, what a test may not do."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.root
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A temporary directory that others than root may enter: the server runs as somebody else."""
+    """A temporary directory that others than root may enter: the server runs as another user."""
     with tempfile.TemporaryDirectory(dir=scratch_directory()) as made:
         Path(made).chmod(0o755)
         yield Path(made)
@@ -38,10 +38,10 @@ def test_a_killed_rehearsal_leaves_no_mount_file_or_process(
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as demo:  # fmt: skip
         assert demo.stderr is not None
-        said = ""
-        while "the cause is present" not in said:
-            said += (line := demo.stderr.readline())
-            assert line, said
+        message = ""
+        while "the cause is present" not in message:
+            message += (line := demo.stderr.readline())
+            assert line, message
         assert str(scratch) in Path("/proc/self/mountinfo").read_text()
         demo.send_signal(number)
         demo.stderr.read()

@@ -1,7 +1,7 @@
-"""Tests marked `alone` disturb the host or measure it: none of another worker, nor of another run, goes on beside them.
+"""Tests marked `alone` disturb or measure the host: no test of another worker or of another run runs at the same time.
 
-Two locks of the machine do it: everybody holds `host` while a test runs, shared, or exclusive where it is alone. Who
-wants it passes through `gate` first, so that a test that waits to be alone is not overtaken for ever.
+Two file locks of the machine: each worker holds `host` while a test runs, shared, or exclusive for a test alone. It
+locks `gate` first, so that a test that waits to be alone is not overtaken for ever.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from tests.leftovers import disk_parent_directory
-from tests.order import is_pure
+from tests.scheduling import is_pure
 
 
-class Turns:
+class HostLocks:
     """The locks of this process; taken before each test, outside of its time limit."""
 
-    def __init__(self, place: Path) -> None:
-        place.mkdir(mode=0o755, exist_ok=True)
-        self._gate = os.open(place / "gate", os.O_RDWR | os.O_CREAT, 0o644)
-        self._host = os.open(place / "host", os.O_RDWR | os.O_CREAT, 0o644)
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o755, exist_ok=True)
+        self._gate = os.open(directory / "gate", os.O_RDWR | os.O_CREAT, 0o644)
+        self._host = os.open(directory / "host", os.O_RDWR | os.O_CREAT, 0o644)
         self._alone = False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -35,24 +35,24 @@ class Turns:
         if is_pure(item):
             return (yield)
         if not self._alone:
-            self.take(alone=alone)
+            self.acquire(alone=alone)
         self._alone = alone
         try:
             return (yield)
         finally:
             if not alone or nextitem is None or nextitem.get_closest_marker("alone") is None:
-                self.give_back()
+                self.release()
                 self._alone = False
 
-    def take(self, *, alone: bool) -> None:
+    def acquire(self, *, alone: bool) -> None:
         """Return when this test may run: together with others, or alone."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         fcntl.flock(self._host, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         fcntl.flock(self._gate, fcntl.LOCK_UN)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         fcntl.flock(self._host, fcntl.LOCK_UN)
 
 
-def turns() -> Turns:
-    return Turns(disk_parent_directory())
+def host_locks() -> HostLocks:
+    return HostLocks(disk_parent_directory())

@@ -1,5 +1,5 @@
-"""A world for walks: what it answers is written down beforehand or told by a rule, and what was done in it is kept. No
-stand-in for a server: the walk asks nothing of a server, only of who drives it.
+"""The agent's side of a walk: answers are given beforehand or by a rule, and every request is kept. It replaces no
+server: a walk sends its requests only to the code that drives it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from dba_console.runbooks.run_state import RunState
 from dba_console.runbooks.walk import RunEnding, walk
 from dba_console.runbooks.walk_context import interrupted, planned, resumed
 
-ANSWERS = {"start": "yes", "ack": "y", "yes": "yes", "manual": "ticket 7", "input": "42", "undo": "none"}
-PUT_BACK = {"put_back": True}
-MOST_REQUESTS = 5000
+DEFAULT_ANSWERS = {"start": "yes", "ack": "y", "yes": "yes", "manual": "ticket 7", "input": "42", "undo": "none"}
+REVERTED = {"put_back": True}
+MAX_REQUESTS = 5000
 """A walk that needs more does not end."""
 
 
-class Killed(Exception):
-    """The agent is gone, after so many records."""
+class AgentKilled(Exception):
+    """The agent was killed, after `kill_after` records."""
 
 
 def block(block_id: str, kind: Any, **given: Any) -> Block:
@@ -63,26 +63,26 @@ def plan_of(*steps: Step, **given: Any) -> Plan:
 
 
 @dataclass
-class World:
+class ScriptedAgent:
     """Answers requests and keeps what was done."""
 
     answers: dict[str, list[str | OperatorInterrupt]] = field(default_factory=dict)
     """By block and kind (`drop/change:type`), by block, or by kind; each is used up from the front."""
-    looks: dict[str, list[ReadResult]] = field(default_factory=dict)
+    results: dict[str, list[ReadResult]] = field(default_factory=dict)
     """By block and purpose (`a/wait:until`) or block; the last one stays."""
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
-    settles: dict[str, list[Outcome]] = field(default_factory=dict)
+    resolutions: dict[str, list[Outcome]] = field(default_factory=dict)
     done: list[tuple[str, int]] = field(default_factory=list)
-    """Executions that were really begun."""
-    undone: list[tuple[str, Any]] = field(default_factory=list)
+    """Executions that were started."""
+    reverted: list[tuple[str, Any]] = field(default_factory=list)
     records: list[JournalRecord] = field(default_factory=list)
     asked: list[AskRequest] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
-    settled: list[tuple[str, int]] = field(default_factory=list)
-    returns: list[Outcome] = field(default_factory=list)
-    """What comes of putting settings back; used up from the front."""
-    put_back: list[str] = field(default_factory=list)
-    looked: list[tuple[str, str]] = field(default_factory=list)
+    resolved: list[tuple[str, int]] = field(default_factory=list)
+    revert_outcomes: list[Outcome] = field(default_factory=list)
+    """Outcomes of reverting settings; used up from the front."""
+    reverts: list[str] = field(default_factory=list)
+    reads: list[tuple[str, str]] = field(default_factory=list)
     wall_us: int = 1_000_000_000_000
     human_s: float = 2.0
     kill_after: int | None = None
@@ -97,24 +97,28 @@ class World:
             case WriteRequest(record):
                 self.records.append(record)
                 if self.kill_after is not None and len(self.records) >= self.kill_after:
-                    raise Killed
+                    raise AgentKilled
                 return None
             case ReadRequest():
-                self.looked.append((request.block.id, request.purpose))
-                return self._seen(request)
+                self.reads.append((request.block.id, request.purpose))
+                return self._read_result(request)
             case AskRequest():
                 self.asked.append(request)
-                said = self._said(request)
+                text = self._answer_text(request)
                 self.wall_us += int(self.human_s * 1e6)
-                return said if isinstance(said, OperatorInterrupt) else self._answer(request, said)
+                return text if isinstance(text, OperatorInterrupt) else self._answer(request, text)
             case ExecuteRequest():
-                return self._do(request)
+                return self._execute(request)
             case SettleRequest():
-                self.settled.append((request.block.id, request.execution))
-                return self._settle(request)
+                self.resolved.append((request.block.id, request.execution))
+                return self._resolve(request)
             case RevertSettingsRequest():
-                self.put_back.append(request.block.id)
-                return self.returns.pop(0) if self.returns else Outcome(state="ok", text="as it was", values=PUT_BACK)
+                self.reverts.append(request.block.id)
+                return (
+                    self.revert_outcomes.pop(0)
+                    if self.revert_outcomes
+                    else Outcome(state="ok", text="as it was", values=REVERTED)
+                )
             case PauseRequest():
                 self.wall_us += int(request.seconds * 1e6)
                 return TimePassed(seconds=request.seconds, wall_us=self.wall_us)
@@ -122,11 +126,11 @@ class World:
                 self.rejected.append(text)
                 return None
 
-    def _answer(self, request: AskRequest, said: str) -> Answer:
+    def _answer(self, request: AskRequest, text: str) -> Answer:
         second = "ben" if request.people > 1 else ""
-        return Answer(text=said, who="ann", second=second, human_s=self.human_s)
+        return Answer(text=text, who="ann", second=second, human_s=self.human_s)
 
-    def _said(self, request: AskRequest) -> str | OperatorInterrupt:
+    def _answer_text(self, request: AskRequest) -> str | OperatorInterrupt:
         for key in (f"{request.block}:{request.kind}", request.block, request.kind):
             if self.answers.get(key):
                 return self.answers[key].pop(0)
@@ -136,30 +140,30 @@ class World:
             return request.options[0].key
         if request.kind == "settle":
             return "ok I have seen it"
-        return ANSWERS[request.kind]
+        return DEFAULT_ANSWERS[request.kind]
 
-    def _seen(self, request: ReadRequest) -> ReadResult:
+    def _read_result(self, request: ReadRequest) -> ReadResult:
         for key in (f"{request.block.id}:{request.purpose}", request.block.id):
-            left = self.looks.get(key)
+            left = self.results.get(key)
             if left:
                 return left.pop(0) if len(left) > 1 else left[0]
         if request.purpose in ("done", "while"):
             return ReadResult(holds=False, text="no", machine_s=0.5)
         return ReadResult(holds=True, text="yes", machine_s=0.5)
 
-    def _do(self, request: ExecuteRequest) -> Outcome:
+    def _execute(self, request: ExecuteRequest) -> Outcome:
         self.done.append((request.block.id, request.execution))
         if request.undo_of is not None or request.block.kind == "undo":
-            self.undone.append((request.block.id, request.undo_of))
+            self.reverted.append((request.block.id, request.undo_of))
         if self.kill_in_do:
-            raise Killed
+            raise AgentKilled
         left = self.outcomes.get(request.block.id)
         if left:
             return left.pop(0)
         return Outcome(state="ok", text="done", undo={"of": request.block.id, "n": request.execution}, machine_s=3.0)
 
-    def _settle(self, request: SettleRequest) -> Outcome:
-        left = self.settles.get(request.block.id)
+    def _resolve(self, request: SettleRequest) -> Outcome:
+        left = self.resolutions.get(request.block.id)
         if left:
             return left.pop(0)
         if (request.block.id, request.execution) in self.done:
@@ -169,7 +173,7 @@ class World:
 
 def begin(
     plan: Plan,
-    world: World,
+    agent: ScriptedAgent,
     *,
     mode: Literal["run", "rehearse"] = "run",
     inputs: dict[str, Any] | None = None,
@@ -178,39 +182,39 @@ def begin(
     """The state a run begins with."""
     known = {"shipped": True, **known}
     first = planned(plan, run="r1", mode=mode, target="db2", identity="id", who="ann", inputs=inputs, **known)
-    world.records.append(first)
+    agent.records.append(first)
     return replay_records(plan, [first])
 
 
-def drive(plan: Plan, state: RunState, world: World, *, inputs: dict[str, Any] | None = None) -> RunEnding:
-    """Walk to the end. Raises Killed where the world says so."""
-    course = walk(plan, state, inputs=inputs, now=world.now)
-    request = next(course)
-    for _ in range(MOST_REQUESTS):
+def drive(plan: Plan, state: RunState, agent: ScriptedAgent, *, inputs: dict[str, Any] | None = None) -> RunEnding:
+    """Walk to the end. Raises AgentKilled where the agent is to be killed."""
+    requests = walk(plan, state, inputs=inputs, now=agent.now)
+    request = next(requests)
+    for _ in range(MAX_REQUESTS):
         try:
-            request = course.send(world.reply(request))
+            request = requests.send(agent.reply(request))
         except StopIteration as stop:
             ending: RunEnding = stop.value
             return ending
     raise AssertionError(f"the walk does not end: {request}")
 
 
-def run(plan: Plan, world: World | None = None, **given: Any) -> tuple[RunEnding, RunState, World]:
+def run(plan: Plan, agent: ScriptedAgent | None = None, **given: Any) -> tuple[RunEnding, RunState, ScriptedAgent]:
     """A whole run."""
-    world = world or World()
-    state = begin(plan, world, **given)
-    return drive(plan, state, world), state, world
+    agent = agent or ScriptedAgent()
+    state = begin(plan, agent, **given)
+    return drive(plan, state, agent), state, agent
 
 
-def resume(plan: Plan, world: World, *, told: bool = True) -> tuple[RunEnding, RunState]:
+def resume(plan: Plan, agent: ScriptedAgent, *, record_interruption: bool = True) -> tuple[RunEnding, RunState]:
     """Go on with what is in the journal, as a new agent does."""
-    world.kill_after, world.kill_in_do = None, False
-    state = replay_records(plan, world.records)
-    if told and not state.ended:
+    agent.kill_after, agent.kill_in_do = None, False
+    state = replay_records(plan, agent.records)
+    if record_interruption and not state.ended:
         for record in (interrupted("the agent is gone"), resumed("ann")):
-            world.records.append(record)
+            agent.records.append(record)
             apply(state, record)
-    return drive(plan, state, world), state
+    return drive(plan, state, agent), state
 
 
 def kinds(records: Iterable[JournalRecord], *wanted: str) -> list[str]:
