@@ -36,7 +36,7 @@ def run(smoke: bool = False) -> list[Figure]:
     blocks, stored = _recorded(seconds)
     samples = sum(len(block) for block, _ in blocks)
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
-        directory = _day(Path(place), blocks, wanted)
+        directory = day(Path(place), blocks, wanted)
         size = sum((directory / name).stat().st_size for name in (DATABASE, SAMPLES))
         blocks.clear()
         gc.collect()  # a reader does not hold the samples the day was built from
@@ -74,17 +74,17 @@ def _recorded(seconds: int) -> tuple[list[tuple[SampleBlock, list[Point]]], int]
         recording = Recording.open(agent.session)
         entries = recording.stored.blocks()
         # The first block contains the connection attempt, the last one is short.
-        blocks = [_read(recording, entry.first_seq) for entry in entries[1:-1] or entries]
+        blocks = [read_block(recording, entry.first_seq) for entry in entries[1:-1] or entries]
         recording.close()
     return [(block, points) for block, points, _ in blocks], sum(size for _, _, size in blocks)
 
 
-def _read(recording: Recording, first_seq: int) -> tuple[SampleBlock, list[Point], int]:
+def read_block(recording: Recording, first_seq: int) -> tuple[SampleBlock, list[Point], int]:
     data, packed = recording.stored.block(first_seq), recording.stored.points(first_seq)
     return SampleBlock(data), [point for _, point in unpack_points(packed)], len(data) + len(packed)
 
 
-def _day(place: Path, blocks: list[tuple[SampleBlock, list[Point]]], wanted: int) -> Path:
+def day(place: Path, blocks: list[tuple[SampleBlock, list[Point]]], wanted: int) -> Path:
     """Build a session of `wanted` samples by repeating these blocks."""
     meta = new_meta(target="bench", target_key="bench", host="bench", program_version="0")
     directory = session_directory(place, meta)

@@ -16,6 +16,7 @@ TESTS = ROOT / "tests"
 HEAVY = {"textual", "rich", "psycopg", "typer", "asyncio", "msgspec", "sqlite3"}
 SAME_NAME = {
     **dict.fromkeys(("Disks", "Locks", "Replication", "Sessions"), "what was read, and its panel"),
+    "Span": "a piece of a line, and a time from one moment to another",
 }
 """Classes that share a name, and why."""
 LONGEST_CLASS, LONGEST_FUNCTION = 400, 60

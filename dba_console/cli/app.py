@@ -32,7 +32,7 @@ COMMANDS = {
     "show": CommandEntry("show", "[PANEL…] [DSN]", "print the panels as text or JSON"),
     "record": CommandEntry("record", "[DSN]", "run the agent in the foreground, without a terminal"),
     "replay": CommandEntry("replay", "SESSION", "open the console on a recording; with --show, print text"),
-    "session": CommandEntry("session", "list|show|…", "recordings: list, show, report, verify, pin, unpin, prune"),
+    "session": CommandEntry("session", "list|show|…", "recordings: list, show, report, export, verify, pin, prune"),
     "findings": CommandEntry("findings", "list|show|ack|…", "findings: list, show, ack, silence, unsilence, rules"),
     "runbook": CommandEntry("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new, run"),
     "cluster": CommandEntry("cluster", "show|check NAME", "show a configured cluster; check if a cutover can start"),

@@ -1,4 +1,4 @@
-"""`dba-console session`: list, show, report, verify, pin and prune recordings. Only pins and `prune` change files."""
+"""`dba-console session`: list, show, report, export, verify, pin, prune. Only pins and `prune` change sessions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, SessionsOption, new_app
+from dba_console.cli.session_export import export
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
@@ -234,7 +235,7 @@ def utc_offset(wall_us: int) -> str:
     return f"UTC{offset[:3]}:{offset[3:5]}"
 
 
-app = new_app("Recordings: list, show, report, verify, pin, unpin, prune.")
+app = new_app("Recordings: list, show, report, export, verify, pin, unpin, prune.")
 
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id or unique prefix, or last.")]
 
@@ -396,13 +397,7 @@ def _session_target(path: Path) -> tuple[str, str]:
         recording.close()
 
 
-@app.command("export", hidden=True)
-def export(name: Name = "last") -> int:
-    """Reserved for a later version."""
-    raise Unsupported(
-        "session export is not part of this version",
-        hint="dba-console replay SESSION --json --for TIME prints every tick as JSON; session.db opens in sqlite3",
-    )
+app.command("export")(export)
 
 
 def _load_config(sessions: str | None) -> LoadedConfig:

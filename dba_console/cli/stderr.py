@@ -18,6 +18,16 @@ def print_diagnostic(text: str) -> None:
         pass
 
 
+def show_progress(text: str) -> None:
+    """Show a text on stderr that the next one replaces; nothing unless it is a terminal. Never raises."""
+    try:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
 def report_crash(error: BaseException, argv: Sequence[str]) -> str:
     """Write the crash report and return the three lines that announce it. Never raises."""
     try:

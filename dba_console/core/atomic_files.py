@@ -1,8 +1,14 @@
-"""Small files written atomically: complete or absent, whatever happens meanwhile; and a file with reserved space."""
+"""Files written atomically: complete or absent, whatever happens meanwhile; and a file with reserved space."""
 
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
 
 RESERVED_BYTES = 4096
 """Bytes reserved for a record that must still fit when the disk is full: one block of the file system."""
@@ -21,6 +27,51 @@ def write_atomically(directory: str, name: str, content: bytes, *, synced: bool 
     os.replace(part, os.path.join(directory, name))
     if synced:
         sync_directory(directory)
+
+
+@contextmanager
+def complete_file(path: Path, *, overwrite: bool = False) -> Iterator[BinaryIO]:
+    """Yield a file beside `path` (0600) that gets that name when the block ends without an exception, else is removed.
+
+    Raises FileExistsError if the name exists and may not be overwritten, or is not a regular file; OSError.
+    """
+    _refuse_existing(path, overwrite)
+    descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        if overwrite:
+            os.replace(part, path)
+        else:
+            _name_new(part, path)
+        sync_directory(path.parent)
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+def _name_new(part: str, path: Path) -> None:
+    """Give the file a name that did not exist. Raises FileExistsError if it was created meanwhile."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without hard links, as vfat: renaming would replace a file created in this moment.
+        _refuse_existing(path, overwrite=False)
+        os.rename(part, path)
+
+
+def _refuse_existing(path: Path, overwrite: bool) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise FileExistsError(f"{path} is not a regular file")
+    if not overwrite:
+        raise FileExistsError(f"{path} exists")
 
 
 class ReservedFile:

@@ -13,10 +13,10 @@ import stat
 import struct
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from dba_console.core.errors import Damaged, SessionError
@@ -30,6 +30,7 @@ from dba_console.recording.store import TABLES
 from dba_console.recording.timeline import Timeline
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import Sample
 
 # Open session.db for reading: check the file, then use the least intrusive way that works.
 #
@@ -143,6 +144,15 @@ def _require_tables(connection: sqlite3.Connection) -> None:
             raise SessionError(f"not a recording of dba-console: {name} is not a plain table")
 
 
+class BlockContent(NamedTuple):
+    """Consecutive ticks. The first sample of a block repeats the last two readings of every part, each with the time it
+    was read (see `key_sample`)."""
+
+    samples: list[Sample]
+    points: list[tuple[int, Point]]
+    """Wall time and chart values of each tick."""
+
+
 class Recording:
     """A recording opened for reading with `Recording.open`. Not thread-safe."""
 
@@ -230,6 +240,15 @@ class Recording:
         return self._start_us if last is None else last
 
     @property
+    def bounds_us(self) -> tuple[int, int]:
+        """Return the earliest and the latest wall time of samples and events: the host's clock may have been set."""
+        walls = [event.wall_us for event in self.events(limit=1)]
+        if self.meta is not None:
+            walls.append(self.meta.start_wall_us)
+        walls += self._timeline.bounds or ()
+        return (min(walls), max(walls)) if walls else (0, 0)
+
+    @property
     def _start_us(self) -> int:
         return 0 if self.meta is None else self.meta.start_wall_us
 
@@ -292,6 +311,39 @@ class Recording:
             except Damaged as error:
                 self._note_damage(error)
         return found
+
+    def blocks(self, from_us: int, to_us: int) -> Iterator[BlockContent]:
+        """Yield what was recorded between two times, inclusive, in the order it was recorded, up to ten minutes each.
+
+        A part that cannot be read is missing, and `damage` names the problem.
+        """
+        for position in range(len(self._timeline)):
+            # A search would miss blocks if the host's clock was set back.
+            if self._timeline.ends(position) < from_us or self._timeline.starts(position) > to_us:
+                continue
+            samples, points = self._readable_samples(position), self._readable_points(position)
+            yield BlockContent(
+                [sample for sample in samples if from_us <= sample.wall_us <= to_us],
+                [(wall_us, point) for wall_us, point in points if from_us <= wall_us <= to_us],
+            )
+
+    def _readable_samples(self, position: int) -> list[Sample]:
+        try:
+            block = self._timeline.block(position)
+        except Damaged as error:
+            self._mark_damaged(position, error)
+            return []
+        samples = block.readable_samples()
+        if block.damage is not None:
+            self._note_damage(block.damage)
+        return samples
+
+    def _readable_points(self, position: int) -> list[tuple[int, Point]]:
+        try:
+            return self._points(position)
+        except Damaged as error:
+            self._note_damage(error)
+            return []
 
     def events(self, from_us: int | None = None, to_us: int | None = None, limit: int | None = None) -> list[Event]:
         """Return events in order; with `limit` the last ones of the span."""

@@ -192,6 +192,14 @@ class SampleBlock:
         self._decode(len(self) - 1)
         return list(self._samples)
 
+    def readable_samples(self) -> list[Sample]:
+        """Return the samples before the first damaged one."""
+        try:
+            self._decode(len(self) - 1)
+        except Damaged as error:
+            self.damage = self.damage or error
+        return list(self._samples)
+
     def index_at(self, wall_us: int) -> int:
         """Return the last tick not after `wall_us`, -1 if all are."""
         return bisect_right(self.walls, wall_us) - 1

@@ -107,6 +107,14 @@ class Timeline:
             return self._tails[-1].walls[-1]
         return self._index.last_us[-1] if len(self._index) else None
 
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """Return the earliest and the latest wall time: not those of the first and newest sample if the host's clock
+        was set."""
+        walls = [wall for block in self._tails for wall in block.walls]
+        walls += [*self._index.first_us, *self._index.last_us]
+        return (min(walls), max(walls)) if walls else None
+
     def refresh(self) -> None:
         """Read what was committed since. Raises Damaged."""
         for entry in self._source.blocks(self._index.last_seq):
@@ -134,6 +142,11 @@ class Timeline:
         """Return the wall time of the first sample of a block."""
         sealed = len(self._index)
         return self._index.first_us[position] if position < sealed else self._tails[position - sealed].walls[0]
+
+    def ends(self, position: int) -> int:
+        """Return the wall time of the last sample of a block."""
+        sealed = len(self._index)
+        return self._index.last_us[position] if position < sealed else self._tails[position - sealed].walls[-1]
 
     def sealed_seq(self, position: int) -> int | None:
         """Return the stored number of a sealed block, None for an unsealed one."""

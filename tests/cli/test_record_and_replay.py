@@ -168,11 +168,20 @@ def test_a_pinned_session_survives_a_prune_of_all_others(recorded: Console, tmp_
     assert list(sessions.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["report", "export"])
-def test_what_a_session_cannot_do_yet_is_unsupported(recorded: Console, command: str) -> None:
-    done = recorded.run("session", command, "last")
+def test_a_report_of_a_whole_session_is_unsupported(recorded: Console) -> None:
+    done = recorded.run("session", "report", "last")
     assert done.code == 5
     assert "not part of this version" in done.err
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl", "openmetrics", "otlp"])
+def test_a_recorded_session_is_exported_to_a_private_file(recorded: Console, tmp_path: Path, format: str) -> None:
+    out = tmp_path / "export"
+    done = recorded.run("session", "export", "last", "--format", format, "--out", str(out))
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert "connections" in out.read_text()
+    assert [*tmp_path.iterdir()] == [out]
 
 
 def test_show_check_and_doctor_use_the_agent_that_runs(recording: tuple[Console, Agent], cluster: Cluster) -> None:

@@ -351,6 +351,30 @@ class Frame(Struct, kw_only=True):
     own: SelfFrame = field(default_factory=SelfFrame)
 
 
+_UNITS = (
+    ("bytes_per_s", "bytes/s"),
+    ("per_s", "1/s"),
+    ("per_min", "1/min"),
+    ("bytes", "bytes"),
+    ("pct", "%"),
+    ("avg10", "%"),
+    ("ms", "ms"),
+    ("s", "s"),
+    ("mxid_age", "multixacts"),
+    ("xid_age", "transactions"),
+)
+"""Last words of a field's name, and the unit they stand for."""
+
+
+def unit_of(field: str) -> str:
+    """Return the unit of a field of a panel or of a row of its tables; empty for counts and texts.
+
+    >>> [unit_of(name) for name in ("read_bytes_per_s", "psi_some_avg10", "bytes", "max", "age_s")]
+    ['bytes/s', '%', 'bytes', '', 's']
+    """
+    return next((unit for end, unit in _UNITS if field == end or field.endswith(f"_{end}")), "")
+
+
 @cache
 def charts(panel: type[PanelFrame]) -> dict[str, Charted]:
     """Return the charted fields of a panel."""
