@@ -1,4 +1,4 @@
-"""Exports of a day: samples a second, and the memory of the process.
+"""Exports of a day: samples a second, and the memory of the process; and the screens of an hour and of a moment.
 
 The day is built from the recording that is shipped for practice (174 sessions, 4 devices, 5 databases, a tick each
 second): its contents are real, the day is not. Each format is exported by a process of its own, as a user does.
@@ -26,6 +26,14 @@ FORMATS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("csv", ("--every", "15s")),
     ("jsonl", ("--table", "io.devices", "--every", "15s")),
 )
+SCREENS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("asciicast", ("--to", "+60m")),
+    ("asciicast", ("--every", "10s", "--to", "+60m")),
+    ("svg", ()),
+    ("png", ()),
+    ("text", ("--at", "+10m")),
+)
+"""Screens of 160 columns and 50 lines."""
 
 
 def run(smoke: bool = False) -> list[Figure]:
@@ -43,6 +51,13 @@ def run(smoke: bool = False) -> list[Figure]:
             figures += _figures(format, options, out, took_s, peak, seconds)
             out.unlink()
         figures += _load(session, Path(place))
+        for format, options in SCREENS:
+            out = Path(place) / f"export.{format}"
+            took_s, peak = _export(session, out, format, options)
+            size = f"{out.stat().st_size / 1e6:.2g} MB"
+            name = " ".join((f"export, {format}", *options))
+            figures += [Figure(name, took_s, "s", None, size), Figure(f"{name}: peak memory", peak, "MB", 100)]
+            out.unlink()
     return figures
 
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rich.segment import Segment
-
 from dba_console.core.errors import ConsoleError
+from dba_console.reports.svg import drawing
 from dba_console.tui.live_feed import ReplayFeed
 from dba_console.tui.terminal import ScreenOptions, configure_textual
-from screenshots.svg import drawing
+from dba_console.watch.panels.text_elements import Line, Span, fit_line, line_text
 from screenshots.watching import NAME
 
 TIMEOUT_S = 20.0
@@ -73,7 +72,7 @@ def take(shot: Shot, recorded: Recorded) -> str:
     return drawing(asyncio.run(screen_rows(shot, recorded.directory, at)), shot.size[0])
 
 
-async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) -> list[list[Segment]]:
+async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) -> list[Line]:
     """Return the lines of the screen at time `at` of a recording, after the keys of the shot."""
     configure_textual("16")
     from dba_console.tui.console import Canvas, ConsoleApp
@@ -85,8 +84,8 @@ async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) ->
         async with app.run_test(size=shot.size) as pilot:
             canvas = app.query_one(Canvas)
 
-            def rows() -> list[list[Segment]]:
-                return [list(canvas.render_line(y)) for y in range(canvas.size.height)]
+            def rows() -> list[Line]:
+                return [fit_line(spans, canvas.size.width) for spans in canvas.lines]
 
             await _until(lambda: app.navigator.frame() is not None, shot, rows)
             for key in shot.keys:
@@ -98,7 +97,7 @@ async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) ->
         feed.close()
 
 
-async def _until(condition: Callable[[], bool], shot: Shot, rows: Callable[[], list[list[Segment]]]) -> None:
+async def _until(condition: Callable[[], bool], shot: Shot, rows: Callable[[], list[Line]]) -> None:
     for _ in range(int(TIMEOUT_S / 0.02)):
         if condition():
             return
@@ -106,14 +105,14 @@ async def _until(condition: Callable[[], bool], shot: Shot, rows: Callable[[], l
     raise ConsoleError(f"screenshot {shot.name}: {shot.expects!r} did not appear:\n{plain(rows())}")
 
 
-def plain(rows: list[list[Segment]]) -> str:
+def plain(rows: list[Line]) -> str:
     """Return the text of painted lines."""
-    return "\n".join("".join(segment.text for segment in row) for row in rows)
+    return "\n".join(line_text(spans) for spans in rows)
 
 
-def _text_rows(shot: Shot, directory: Path, at: str) -> list[list[Segment]]:
+def _text_rows(shot: Shot, directory: Path, at: str) -> list[Line]:
     command = [sys.executable, "-m", "dba_console", "replay", str(directory), "--at", at, *shot.command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=dict(os.environ))
     if done.returncode != 0 or shot.expects not in done.stdout:
         raise ConsoleError(f"screenshot {shot.name}: {shot.expects!r} is not in the text:\n{done.stdout}{done.stderr}")
-    return [[Segment(text)] for text in done.stdout.rstrip().splitlines()]
+    return [(Span(text),) for text in done.stdout.rstrip().splitlines()]

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.segment import Segment
-
 from dba_console.agent.client import AgentClient
 from dba_console.core.errors import ConsoleError
+from dba_console.reports.svg import drawing
 from dba_console.tui.terminal import ScreenOptions, configure_textual
-from screenshots.svg import drawing
+from dba_console.watch.panels.text_elements import Line, Span, fit_line
+from screenshots.shots import plain
 from screenshots.watching import NAME
 
 TIMEOUT_S = 120.0
@@ -79,7 +79,7 @@ def pictured(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict
     return {name: drawing(rows, size[0]) for name, rows in asyncio.run(_walk(socket, moves, size)).items()}
 
 
-async def _walk(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict[str, list[list[Segment]]]:
+async def _walk(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> dict[str, list[Line]]:
     configure_textual("16")
     from dba_console.tui.console import Canvas, ConsoleApp
     from dba_console.tui.live_feed import LiveFeed
@@ -87,13 +87,13 @@ async def _walk(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> d
     feed = LiveFeed(lambda: AgentClient.connect(socket), NAME)
     app = ConsoleApp(feed, ScreenOptions(), "16")
     feed.start()
-    taken: dict[str, list[list[Segment]]] = {}
+    taken: dict[str, list[Line]] = {}
     try:
         async with app.run_test(size=size) as pilot:
             canvas = app.query_one(Canvas)
 
-            def rows() -> list[list[Segment]]:
-                return [list(canvas.render_line(y)) for y in range(canvas.size.height)]
+            def rows() -> list[Line]:
+                return [fit_line(spans, canvas.size.width) for spans in canvas.lines]
 
             for move in moves:
                 await _until(move, rows)
@@ -106,11 +106,11 @@ async def _walk(socket: Path, moves: Sequence[Move], size: tuple[int, int]) -> d
     return taken
 
 
-async def _until(move: Move, rows: Callable[[], list[list[Segment]]]) -> None:
+async def _until(move: Move, rows: Callable[[], list[Line]]) -> None:
     until = time.monotonic() + TIMEOUT_S
     shown = ""
     while time.monotonic() < until:
-        shown = "\n".join("".join(segment.text for segment in row) for row in rows())
+        shown = plain(rows())
         if move.expects in " ".join(shown.split()):
             return
         await asyncio.sleep(0.05)
@@ -134,4 +134,4 @@ def as_lines(dsn: str) -> str:
         raise ConsoleError(f"the runbook did not end:\n{done.stdout}{done.stderr}")
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     first = next(index for index, line in enumerate(lines) if FIRST in line)
-    return drawing([[Segment(line[: SIZE[0]])] for line in lines[first : first + SIZE[1]]], SIZE[0])
+    return drawing([(Span(line[: SIZE[0]]),) for line in lines[first : first + SIZE[1]]], SIZE[0])

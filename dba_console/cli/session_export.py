@@ -21,15 +21,35 @@ from dba_console.core.units import parse_duration
 from dba_console.recording.recording import Recording
 from dba_console.reports.export import EXPORTERS, Progress, Span, whole
 
+_MOMENTS = ("svg", "png")
+"""Formats of one moment: the end, unless --at or --from names it."""
+_SCREENS = ("asciicast", "text", *_MOMENTS)
 OPTIONS: dict[str, tuple[str, ...]] = {
     "table": ("csv", "jsonl"),
-    "every": ("csv", "jsonl", "openmetrics", "otlp"),
+    "every": ("csv", "jsonl", "openmetrics", "otlp", "asciicast", "text"),
     "signal": ("otlp",),
     "otlp-endpoint": ("otlp",),
+    "at": ("text", *_MOMENTS),
+    "size": _SCREENS,
+    "panel": _SCREENS,
+    "cast-version": ("asciicast",),
+    "idle-limit": ("asciicast",),
 }
 """Options that not all formats take, and the formats that do."""
 _FOLLOW_S = 5.0
 """Interval at which a live session is read."""
+
+_At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="svg, png, text: one moment; default: the end.")]
+_Size = Annotated[str | None, typer.Option("--size", metavar="COLUMNSxLINES", help="Of the screen; default: 160x50.")]
+_Panels = Annotated[
+    list[str] | None, typer.Option("--panel", metavar="NAME", help="In full, instead of the overview; repeatable.")
+]
+_CastVersion = Annotated[
+    int | None, typer.Option("--cast-version", metavar="2|3", help="Default: 2; 3 needs asciinema 3.")
+]
+_IdleLimit = Annotated[
+    str | None, typer.Option("--idle-limit", metavar="TIME", help="A longer pause is played as this; default: 2s.")
+]
 
 
 def export(
@@ -57,17 +77,26 @@ def export(
     follow: Annotated[
         bool, typer.Option("--follow", help="With --otlp-endpoint: post what is recorded until the session ends.")
     ] = False,
+    at: _At = None,
+    size: _Size = None,
+    panel: _Panels = None,
+    cast_version: _CastVersion = None,
+    idle_limit: _IdleLimit = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
     sessions: SessionsOption = None,
 ) -> int:
     """Write a session, or a span of it, for other programs."""
-    given = given_options(format, {"table": table, "every": every, "signal": signal, "otlp-endpoint": otlp_endpoint})
+    options = {
+        "table": table, "every": every, "signal": signal, "otlp-endpoint": otlp_endpoint, "at": at, "size": size,
+        "panel": panel or None, "cast-version": cast_version, "idle-limit": idle_limit,
+    }  # fmt: skip
+    given = given_options(format, options)
     if follow and (otlp_endpoint is None or to is not None):
         raise UsageError("--follow needs --otlp-endpoint and takes no --to")
     if (out is None) == (otlp_endpoint is None):
         raise UsageError("name one output: --out FILE, or with the format otlp --otlp-endpoint URL")
     exporter = EXPORTERS[format]()
-    with opened_span(name, (from_, to), sessions) as span:
+    with opened_span(name, _times(format, at, from_, to), sessions) as span:
         if out is None:
             notes = _post(span, given, follow)
         else:
@@ -78,7 +107,16 @@ def export(
     return ExitCode.OK
 
 
-def given_options(format: str, options: dict[str, str | None]) -> dict[str, Any]:
+def _times(format: str, at: str | None, from_: str | None, to: str | None) -> tuple[str | None, str | None]:
+    """Return the ends of the span, None for those of the session. Raises UsageError."""
+    if at is not None and (from_ is not None or to is not None):
+        raise UsageError("--at names one moment: --from and --to name a span", hint="use one or the other")
+    if format in _MOMENTS:
+        at = at or from_ or "-0s"
+    return (from_, to) if at is None else (at, at)
+
+
+def given_options(format: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the given options of a format by the name of their parameter. Raises UsageError."""
     if format not in EXPORTERS:
         raise UsageError(f"unknown format {format!r}", hint=suggest(format, EXPORTERS))
@@ -86,8 +124,12 @@ def given_options(format: str, options: dict[str, str | None]) -> dict[str, Any]
     for option in given:
         if format not in OPTIONS[option]:
             raise UsageError(f"--{option} is not an option of {format}", hint=f"of {', '.join(OPTIONS[option])}")
-    if "every" in given:
-        given["every_s"] = parse_duration(given.pop("every"))
+    given.pop("at", None)  # it is the span
+    for option, parameter in (("every", "every_s"), ("idle-limit", "idle_limit_s")):
+        if option in given:
+            given[parameter] = parse_duration(given.pop(option))
+    if "cast-version" in given:
+        given["version"] = given.pop("cast-version")
     return given
 
 

@@ -71,8 +71,8 @@ class FallbackSource:
     def gaps(self) -> list[Gap]:
         return self._with_fallback(lambda source: source.gaps())
 
-    def output(self) -> list[LogLine]:
-        return self._first.output()
+    def output(self, after: int = 0, limit: int = -1) -> list[LogLine]:
+        return self._first.output(after, limit)
 
     def close(self) -> None:
         self._first.close()
@@ -199,7 +199,7 @@ class ScanSource:
                     continue
         return sorted(found)
 
-    def output(self) -> list[LogLine]:
+    def output(self, after: int = 0, limit: int = -1) -> list[LogLine]:
         raise Damaged("lines of output are not read from a damaged file")
 
     def close(self) -> None:

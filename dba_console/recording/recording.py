@@ -22,7 +22,7 @@ from urllib.parse import quote
 from dba_console.core.errors import Damaged, SessionError
 from dba_console.recording.backlog import Gap
 from dba_console.recording.damaged_file import FallbackSource, ScanSource
-from dba_console.recording.journal import event_of
+from dba_console.recording.journal import LogLine, event_of
 from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, SAMPLES, SQLITE_MAGIC, SessionMeta, is_live
 from dba_console.recording.points import Point, default_point_of, unpack_points
 from dba_console.recording.source import SampleFile, Source, SqlSource, session_meta
@@ -38,6 +38,8 @@ from dba_console.watch.samples.sample import Sample
 # mount), SQLite cannot create its shared memory: a closed session is then read as immutable, one with a log is copied.
 
 _COPY_LIMIT = 1 << 30
+_OUTPUT_PAGE = 5_000
+"""Lines of output read at a time."""
 
 
 def check_header(directory: Path) -> str | None:
@@ -352,6 +354,17 @@ class Recording:
         except Damaged as error:
             self._note_damage(error)
             return []
+
+    def output(self, from_us: int | None = None, to_us: int | None = None) -> Iterator[LogLine]:
+        """Yield the lines of commands' output between two wall times, inclusive, in the order they were written."""
+        first, last = -(1 << 62) if from_us is None else from_us, 1 << 62 if to_us is None else to_us
+        read = 0
+        try:
+            while page := self._source.output(read, _OUTPUT_PAGE):
+                read += len(page)
+                yield from (one for one in page if first <= one.wall_us <= last)
+        except Damaged as error:
+            self._note_damage(error)
 
     def gaps(self) -> list[Gap]:
         """Return the spans without samples, with the reason."""

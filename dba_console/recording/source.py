@@ -35,7 +35,7 @@ class Source(Protocol):
     def tail(self, after_seq: int = -1) -> list[bytes]: ...
     def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]: ...
     def gaps(self) -> list[Gap]: ...
-    def output(self) -> list[LogLine]: ...
+    def output(self, after: int = 0, limit: int = -1) -> list[LogLine]: ...
     def close(self) -> None: ...
 
 
@@ -111,9 +111,10 @@ class SqlSource:
     def gaps(self) -> list[Gap]:
         return self._rows("SELECT from_us, to_us, samples, reason FROM gaps ORDER BY rowid", Gap)
 
-    def output(self) -> list[LogLine]:
-        query = "SELECT wall_us, tag, text, stream, run, block, execution FROM output ORDER BY rowid"
-        return self._rows(query, LogLine)
+    def output(self, after: int = 0, limit: int = -1) -> list[LogLine]:
+        """Return at most `limit` lines in the order they were written, without the first `after`; -1: all."""
+        query = "SELECT wall_us, tag, text, stream, run, block, execution FROM output WHERE rowid > ? ORDER BY rowid"
+        return self._rows(f"{query} LIMIT ?", LogLine, after, limit)  # rows are only appended: numbered from 1
 
     def close(self) -> None:
         self._connection.close()

@@ -95,10 +95,52 @@ def _openmetrics() -> Exporter:
     return write_openmetrics
 
 
+def _asciicast() -> Exporter:
+    from dba_console.reports.asciicast import export_asciicast
+
+    return export_asciicast
+
+
+def _svg() -> Exporter:
+    from dba_console.reports.pictures import export_svg
+
+    return export_svg
+
+
+def _png() -> Exporter:
+    from dba_console.reports.pictures import export_png
+
+    return export_png
+
+
+def _text() -> Exporter:
+    from dba_console.reports.pictures import export_text
+
+    return export_text
+
+
+def _syslog() -> Exporter:
+    from dba_console.reports.log_export import export_syslog
+
+    return export_syslog
+
+
+def _journald() -> Exporter:
+    from dba_console.reports.log_export import export_journald
+
+    return export_journald
+
+
 EXPORTERS: dict[str, Callable[[], Exporter]] = {
     "csv": _csv,
     "jsonl": _jsonl,
     "openmetrics": _openmetrics,
+    "asciicast": _asciicast,
+    "svg": _svg,
+    "png": _png,
+    "text": _text,
+    "syslog": _syslog,
+    "journald": _journald,
     "otlp": _otlp,
 }
 """Returns the exporter of a format."""

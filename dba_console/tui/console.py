@@ -33,27 +33,11 @@ from dba_console.tui.screen_view import ScreenView
 from dba_console.tui.terminal import Colours, ScreenOptions, TerminalGuard
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
+from dba_console.watch.panels.terminal_styles import COLOURED
 from dba_console.watch.panels.text_elements import Line, Style, fit_line
 
-# Terminal styles of all meanings: the one table of colours.
-#
-# Only the terminal's own 16 colours on its own background are used at every depth, so text stays readable in the
-# operator's theme. Colour only repeats what the text says; without colour (`mono`) weight and reverse video remain.
+# Rich styles of all meanings. Without colour (`mono`) weight and reverse video remain.
 
-_COLOURED: dict[Style, str] = {
-    "": "",
-    "dim": "dim",
-    "title": "bold",
-    "ok": "green",
-    "warn": "bold yellow",
-    "crit": "bold red",
-    "stale": "magenta",
-    "changed": "cyan",
-    "bar": "blue",
-    "key": "cyan",
-    "head": "bold",
-    "selected": "reverse",
-}
 _MONO: dict[Style, str] = {
     "": "",
     "dim": "dim",
@@ -74,7 +58,7 @@ StyleTable = dict[str, RichStyle]
 
 def style_table(colours: Colours) -> StyleTable:
     """Return the Rich style of every meaning a span can have."""
-    table = _MONO if colours == "mono" else _COLOURED
+    table = _MONO if colours == "mono" else COLOURED
     return {name: RichStyle.parse(text) if text else RichStyle.null() for name, text in table.items()}
 
 
@@ -102,13 +86,14 @@ class Canvas(Widget, can_focus=True):
     def __init__(self, table: StyleTable) -> None:
         super().__init__()
         self._table = table
-        self._lines: list[Line] = []
+        self.lines: list[Line] = []
+        """What is shown."""
         self.painted = 0
         """Lines painted since the start; used by tests to measure repainting."""
 
     def show(self, lines: list[Line]) -> None:
         """Take the lines of a new frame and repaint those that differ."""
-        before, self._lines = self._lines, lines
+        before, self.lines = self.lines, lines
         if len(before) != len(lines):
             self.refresh()
             return
@@ -119,11 +104,11 @@ class Canvas(Widget, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         self.painted += 1
-        spans = self._lines[y] if y < len(self._lines) else ()
+        spans = self.lines[y] if y < len(self.lines) else ()
         return paint(spans, self.size.width, self._table)
 
     def on_resize(self, event: events.Resize) -> None:
-        self._lines = []
+        self.lines = []
         self.post_message(self.Resized())
 
 

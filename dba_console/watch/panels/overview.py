@@ -452,16 +452,17 @@ def show_text(
     if names:
         lines += alerts(frame, width)
         for name in panel_names(names):
-            lines += _panel_text(name, FrameWithHistory(frame, past), width)
+            lines += panel_in_full(name, frame, past, width)
     else:
         lines += overview(frame, past, width, 22 if width < BROAD else 36 if width < WIDE else 46)
     text = "\n".join(line_text(one) for one in lines) + "\n"
     return ascii_text(text) if ascii else text
 
 
-def _panel_text(name: str, view: FrameWithHistory, width: int) -> list[Line]:
-    detail = PANELS[name].full(view.frame, max(20, width), view.history)
-    lines = [title_rule(panel_title(name, view, width), width), *detail.head]
+def panel_in_full(name: str, frame: Frame, history: ChartHistory, width: int) -> list[Line]:
+    """Return everything known of a panel: its title, its lines, its tables."""
+    detail = PANELS[name].full(frame, max(20, width), history)
+    lines = [title_rule(panel_title(name, FrameWithHistory(frame, history), width), width), *detail.head]
     for table in detail.tables:
         lines += _table_text(table, "" if table.title == detail.title else table.title, width)
     return [fit_line(one, width) for one in lines]

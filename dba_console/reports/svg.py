@@ -1,4 +1,4 @@
-"""Draw styled lines of a terminal as SVG, with local fonts only and every word at the position of its cell.
+"""Draw lines of the screen as SVG, with local fonts only and every word at the position of its cell.
 
 A word has the position of its first cell and a fixed length, so that columns are aligned in any font.
 """
@@ -9,11 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from rich.segment import Segment
-from rich.style import Style
-
-from dba_console.watch.panels.text_elements import text_width
-from screenshots.glyphs import HEIGHT, WIDTH, number, shape
+from dba_console.reports.cell_shapes import HEIGHT, WIDTH, number, shape
+from dba_console.watch.panels.terminal_styles import COLOURED
+from dba_console.watch.panels.text_elements import Line, Style, text_width
 
 MARGIN = 14.0
 FONT = "'DejaVu Sans Mono','Menlo','Consolas','Liberation Mono',monospace"
@@ -28,14 +26,14 @@ _WORD = re.compile(r"[!-~]+(?: [!-~]+)*|[^\s]")
 """Runs of ASCII words; any other character is drawn alone, because its width differs between fonts."""
 
 
-def drawing(rows: Sequence[Sequence[Segment]], columns: int) -> str:
-    """Return the rows as one SVG document, `columns` cells wide."""
-    wide, high = columns * WIDTH + 2 * MARGIN, len(rows) * HEIGHT + 2 * MARGIN
+def drawing(lines: Sequence[Line], columns: int) -> str:
+    """Return the lines as one SVG document, `columns` cells wide."""
+    wide, high = columns * WIDTH + 2 * MARGIN, len(lines) * HEIGHT + 2 * MARGIN
     texts: list[str] = []
     backgrounds: list[str] = []
     shapes: dict[str, list[str]] = {}
-    for row, segments in enumerate(rows):
-        for column, text, style in _placed(segments):
+    for row, spans in enumerate(lines):
+        for column, text, style in _placed(spans):
             colour, dim, bold, reverse = _attributes(style)
             if reverse:
                 backgrounds.append(_rectangle(column, row, text_width(text), colour))
@@ -64,19 +62,18 @@ def drawing(rows: Sequence[Sequence[Segment]], columns: int) -> str:
     )
 
 
-def _placed(segments: Sequence[Segment]) -> Iterator[tuple[int, str, Style]]:
+def _placed(spans: Line) -> Iterator[tuple[int, str, Style]]:
     column = 0
-    for text, style, control in segments:
-        if control:
-            continue
-        yield column, text, style or Style.null()
+    for text, style in spans:
+        yield column, text, style
         column += text_width(text)
 
 
 def _attributes(style: Style) -> tuple[str, bool, bool, bool]:
     """Return colour, dim, bold, reverse."""
-    name = style.color.name if style.color is not None else ""
-    return _COLOURS.get(name, _FOREGROUND), bool(style.dim), bool(style.bold), bool(style.reverse)
+    words = COLOURED[style].split()
+    colour = next((_COLOURS[word] for word in words if word in _COLOURS), _FOREGROUND)
+    return colour, "dim" in words, "bold" in words, "reverse" in words
 
 
 def _words(text: str) -> Iterator[tuple[int, str]]:
