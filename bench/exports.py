@@ -16,7 +16,7 @@ from pathlib import Path
 
 import dba_console.demo.recordings
 from bench.figure import Figure
-from bench.recording import DAY, day, read_block
+from bench.recording import DAY, read_block, write_day
 from dba_console.recording.recording import Recording
 
 PRACTICE = Path(dba_console.demo.recordings.__file__).parent / "reclaim-stall"
@@ -44,7 +44,7 @@ def run(smoke: bool = False) -> list[Figure]:
         recording = Recording.open(PRACTICE)
         blocks = [read_block(recording, entry.first_seq)[:2] for entry in recording.stored.blocks()]
         recording.close()
-        session = day(Path(place), blocks, seconds)
+        session = write_day(Path(place), blocks, seconds)
         for format, options in FORMATS:
             out = Path(place) / f"export.{format}"
             took_s, peak = _export(session, out, format, options)

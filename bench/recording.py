@@ -25,6 +25,7 @@ from dba_console.recording.points import Point, pack_points, unpack_points
 from dba_console.recording.recording import Recording
 from dba_console.recording.sample_block import BlockWriter, SampleBlock
 from dba_console.recording.store import Store
+from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Part, Sample, encode_sample
 
 DAY = 86_400
@@ -33,10 +34,10 @@ DAY = 86_400
 def run(smoke: bool = False) -> list[Figure]:
     """Measure bytes per sample under load, and open and seek in a session of a day."""
     seconds, wanted, seeks = (15, 600, 30) if smoke else (500, DAY, 400)
-    blocks, stored = _recorded(seconds)
+    blocks, stored = record_blocks(seconds)
     samples = sum(len(block) for block, _ in blocks)
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
-        directory = day(Path(place), blocks, wanted)
+        directory = write_day(Path(place), blocks, wanted)
         size = sum((directory / name).stat().st_size for name in (DATABASE, SAMPLES))
         blocks.clear()
         gc.collect()  # a reader does not hold the samples the day was built from
@@ -62,7 +63,7 @@ def run(smoke: bool = False) -> list[Figure]:
     ]
 
 
-def _recorded(seconds: int) -> tuple[list[tuple[SampleBlock, list[Point]]], int]:
+def record_blocks(seconds: int) -> tuple[list[tuple[SampleBlock, list[Point]]], int]:
     """Return the sealed blocks of a real recording of that length with their chart values, and their bytes."""
     with ground(200) as here, own_directories():
         with recording_agent(here.dsn):
@@ -84,8 +85,13 @@ def read_block(recording: Recording, first_seq: int) -> tuple[SampleBlock, list[
     return SampleBlock(data), [point for _, point in unpack_points(packed)], len(data) + len(packed)
 
 
-def day(place: Path, blocks: list[tuple[SampleBlock, list[Point]]], wanted: int) -> Path:
-    """Build a session of `wanted` samples by repeating these blocks."""
+def write_day(
+    place: Path,
+    blocks: list[tuple[SampleBlock, list[Point]]],
+    wanted: int,
+    events: Callable[[int], list[Event]] = lambda start_us: [],
+) -> Path:
+    """Build a session of `wanted` samples by repeating these blocks; `events` gives its events for its start."""
     meta = new_meta(target="bench", target_key="bench", host="bench", program_version="0")
     directory = session_directory(place, meta)
     directory.mkdir(mode=0o700)
@@ -99,6 +105,7 @@ def day(place: Path, blocks: list[tuple[SampleBlock, list[Point]]], wanted: int)
                 break
             store.write(Batch(_sealed(_shifted(samples, seq, wall_us), points), [], [], []))
             seq, wall_us = seq + len(samples), wall_us + len(samples) * 1_000_000
+    store.write(Batch([], events(meta.start_wall_us), [], []))
     store.finish("made")
     store.close()
     return directory

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COMMANDS = frozenset(
     (
         "attach", "check", "cluster", "completion", "config", "demo", "doctor", "dumps", "findings", "record",
-        "replay", "runbook", "session", "show", "stamp", "version", "--help", "-h",
+        "replay", "report", "runbook", "session", "show", "stamp", "version", "--help", "-h",
     )
 )  # fmt: skip
 """First words that are commands; any other word names a server."""

@@ -352,11 +352,13 @@ class Agent:
                 self._ticked.wait(left_us / 1e6)
         return self._finding_service.frame(picture)
 
-    def _emit_event(self, kind: str, text: str, *, who: str | None = None, occurred_us: int | None = None) -> None:
+    def _emit_event(
+        self, kind: str, text: str, *, who: str | None = None, occurred_us: int | None = None, author: str = ""
+    ) -> None:
         self._emit(
             Event(
                 wall_us=self._clock.wall_us(), mono_us=self._clock.mono_us(), kind=kind, text=redact(text), who=who,
-                occurred_us=occurred_us,
+                occurred_us=occurred_us, details={"author": author} if author else {},
             )
         )  # fmt: skip
 
@@ -414,7 +416,7 @@ class Agent:
         if isinstance(message, Mark):
             self._emit_event("mark", message.text or "mark", who=who, occurred_us=message.occurred_us)
         elif isinstance(message, Note) and message.text:
-            self._emit_event("note", message.text, who=who, occurred_us=message.occurred_us)
+            self._emit_event("note", message.text, who=who, occurred_us=message.occurred_us, author=message.author)
         elif isinstance(message, Acknowledge | Silence):
             answer = self._finding_service.apply_request(message, who or "unknown")
             if isinstance(answer, str):

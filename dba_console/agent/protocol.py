@@ -98,10 +98,12 @@ class Mark(Struct, kw_only=True):
 
 
 class Note(Struct, kw_only=True):
-    """A note at the current time, or at the time the operator is viewing."""
+    """A note at the current time, or about another time."""
 
     text: str
     occurred_us: int | None = None
+    author: str = ""
+    """Who wrote it, if not the operator: a message of a chat."""
 
 
 class Acknowledge(Struct, kw_only=True):

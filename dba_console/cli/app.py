@@ -34,6 +34,7 @@ COMMANDS = {
     "replay": CommandEntry("replay", "SESSION", "open the console on a recording; with --show, print text"),
     "session": CommandEntry("session", "list|show|…", "recordings: list, show, report, export, verify, pin, prune"),
     "findings": CommandEntry("findings", "list|show|ack|…", "findings: list, show, ack, silence, unsilence, rules"),
+    "report": CommandEntry("report", "postmortem|summary", "documents made from recordings: postmortem, summary"),
     "runbook": CommandEntry("runbook", "list|show|run|…", "runbooks: list, show, lint, plan, new, run"),
     "cluster": CommandEntry("cluster", "show|check NAME", "show a configured cluster; check if a cutover can start"),
     "dumps": CommandEntry("dumps", "sweep|verify|…", "dumps: find the right -j, estimate, list, verify"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,10 @@ def replay(
         str | None, typer.Option("--for", metavar="TIME", help="With --show: print every tick for this time.")
     ] = None,
     width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Default: the terminal's.")] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="SESSION", help="With --show: also another session, at the same moments."),
+    ] = None,
     sessions: SessionsOption = None,
 ) -> int:
     """Open the console on a recording, actions off.
@@ -56,9 +61,12 @@ def replay(
     from dba_console.recording.listing import resolve
 
     directory = resolve(name, sessions_directory(loaded.config))
+    others = [resolve(one, sessions_directory(loaded.config)) for one in with_ or ()]
+    if others and not (show or json):
+        raise UsageError("--with needs --show or --json: the screen shows one session")
     if show or json:
         for_s = None if for_ is None else parse_duration(for_)
-        return run_replay(directory, loaded.config, panels, json, at, for_s, width)
+        return run_replay(directory, loaded.config, panels, json, at, for_s, width, others)
     return _open_screen(directory, at, loaded.config)
 
 
@@ -87,27 +95,46 @@ def run_replay(
     at: str | None,
     for_s: float | None,
     width: int | None,
+    others: Sequence[Path] = (),
 ) -> int:
-    """Print the recording at one time, or every tick from there. Raises SessionError if it cannot be read."""
+    """Print the recording at one time, or every tick from there, and beside it others at the same moments.
+
+    Raises SessionError if a recording cannot be read.
+    """
     from dba_console.cli.frame_output import FrameBuilder, frame_json, frame_text, terminal_width
 
-    recording = Recording.open(directory)
-    try:
-        if recording.damage:
-            print_diagnostic(f"warning: {recording.damage}")
-        frame_builder = FrameBuilder()
-        for index, wall_us in enumerate(tick_times(recording, at, for_s)):
-            frame = frame_builder.build_recorded(recording, wall_us)
-            if as_json:
-                put(frame_json(frame, panels))
-            else:
-                text = frame_text(
-                    frame, panels, width or terminal_width(), frame_builder.history, ascii=config.screen.ascii
-                )
-                put(text if index == 0 else "\n" + text)
+    with ExitStack() as opened:
+        recordings = [Recording.open(one) for one in (directory, *others)]
+        for recording in recordings:
+            opened.callback(recording.close)
+            if recording.damage:
+                print_diagnostic(f"warning: {recording.damage}")
+        first, blank = recordings[0], ""
+        shifts = [0] * len(recordings)
+        for wall_us in tick_times(first, at, for_s):
+            if not blank:
+                shifts = [0, *(_measure_shift(first, other, wall_us) for other in recordings[1:])]
+            for recording, shift_us in zip(recordings, shifts, strict=True):
+                if recording is not first and recording.picture_at(wall_us - shift_us) is None:
+                    continue  # it starts later
+                builder = FrameBuilder()
+                frame = builder.build_recorded(recording, wall_us - shift_us)
+                if as_json:
+                    put(frame_json(frame, panels))
+                else:
+                    columns = width or terminal_width()
+                    put(blank + frame_text(frame, panels, columns, builder.history, ascii=config.screen.ascii))
+                blank = "\n"
         return ExitCode.OK
-    finally:
-        recording.close()
+
+
+def _measure_shift(first: Recording, other: Recording, wall_us: int) -> int:
+    """Return what to add to the other recording's times, and print it with how it is known."""
+    from dba_console.reports.clock_offsets import measure_offset, offset_text
+
+    offset = measure_offset(first, other, wall_us, wall_us)
+    print_diagnostic(f"clock offset of {other.directory.name}: {offset_text(offset)}")
+    return offset.offset_us or 0
 
 
 def tick_times(recording: Recording, at: str | None, for_s: float | None) -> Iterator[int]:

@@ -16,6 +16,7 @@ from dba_console.cli.config_file import LoadedConfig, load_config, sessions_dire
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, SessionsOption, new_app
 from dba_console.cli.session_export import export
+from dba_console.cli.session_notes import import_notes, note
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
@@ -194,8 +195,14 @@ def show_lines(
     if runs:
         lines += ["", "runs", *(f"  {run_line(run)}" for run in runs)]
     lines += ["", "last events"]
-    lines += [f"  {local_time(event.wall_us)} {event.tag}: {' '.join(event.text.split())}" for event in events]
+    lines += [f"  {local_time(event.happened_us)} {event.tag}: {event_text(event)}" for event in events]
     return [clean(one) for one in lines]
+
+
+def event_text(event: Event) -> str:
+    """Return the text of an event on one line; of a note about another time also when it was recorded."""
+    text = " ".join(event.text.split())
+    return text if event.occurred_us is None else f"{text} (recorded {local_time(event.wall_us)})"
 
 
 def verify_lines(name: str, found: Verification) -> list[str]:
@@ -235,7 +242,9 @@ def utc_offset(wall_us: int) -> str:
     return f"UTC{offset[:3]}:{offset[3:5]}"
 
 
-app = new_app("Recordings: list, show, report, export, verify, pin, unpin, prune.")
+app = new_app("Recordings: list, show, report, export, verify, add notes, pin, unpin, prune.")
+app.command("note")(note)
+app.command("import-notes")(import_notes)
 
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id or unique prefix, or last.")]
 

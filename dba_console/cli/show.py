@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dba_console.cli.config_file import load_config
-from dba_console.cli.formatting import split_note
+from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.formatting import print_json, split_note
 from dba_console.cli.frame_output import (
     FrameBuilder,
     frame_json,
@@ -18,7 +20,7 @@ from dba_console.cli.frame_output import (
     terminal_width,
 )
 from dba_console.cli.live_source import first_view, open_live
-from dba_console.cli.options import Json, new_app
+from dba_console.cli.options import Json, SessionsOption, new_app
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
@@ -50,6 +52,15 @@ def show(
     every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Repeat, as in 5s.")] = None,
     count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="End after N times.")] = None,
     width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Default: the terminal's.")] = None,
+    diff: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--diff", metavar="TIME1 TIME2", help="What changed between two times of a recording."),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="SESSION", help="With --diff: the recording; default: the newest."),
+    ] = None,
+    sessions: SessionsOption = None,
 ) -> int:
     """Print the panels as text: the overview, or each named panel in full. --json: one object per line and tick.
 
@@ -59,8 +70,35 @@ def show(
     """
     loaded = load_config()
     names, dsn = split_arguments(words or [], loaded.config)
+    if diff is not None:
+        if dsn is not None or every is not None or count is not None:
+            raise UsageError("--diff compares two times of a recording", hint="name the recording by --session")
+        if sessions is not None:
+            loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+        return run_diff(session or "last", sessions_directory(loaded.config), diff, names, as_json=json)
+    if session is not None or sessions is not None:
+        raise UsageError("--session needs --diff", hint="dba-console replay SESSION --show prints a recording")
     every_s = None if every is None else parse_duration(every)
     return run_show(resolve_target(dsn, loaded), loaded.config, names, json, every_s, count, width)
+
+
+def run_diff(name: str, directory: Path, times: tuple[str, str], areas: Sequence[str], *, as_json: bool) -> int:
+    """Print what changed between two times of a recording, largest change first. Raises SessionError, UsageError."""
+    from dba_console.cli.replay import parse_time
+    from dba_console.recording.listing import resolve
+    from dba_console.recording.recording import Recording
+    from dba_console.reports.comparison import compare_recorded, comparison_lines, comparison_object
+
+    with closing(Recording.open(resolve(name, directory))) as recording:
+        from_us, to_us = (parse_time(recording, at) for at in times)
+        found = compare_recorded(recording, from_us, to_us, areas)
+        if recording.damage:
+            print_diagnostic(f"warning: {recording.damage}")
+    if as_json:
+        print_json(comparison_object(found))
+    else:
+        put("\n".join(comparison_lines(found)))
+    return ExitCode.OK
 
 
 def split_arguments(words: Sequence[str], config: Config) -> tuple[list[str], str | None]:

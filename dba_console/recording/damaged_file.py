@@ -68,6 +68,13 @@ class FallbackSource:
             rows += [row for row in self._search().journal(from_us, to_us, None) if row.seq > newest]
         return rows if limit is None else rows[max(0, len(rows) - limit) :]
 
+    def notes(self, after_seq: int) -> tuple[int, list[JournalRow]]:
+        newest, rows = self._with_fallback(lambda source: source.notes(after_seq))
+        if self._unclosed:
+            last, found = self._search().notes(max(newest, after_seq))
+            newest, rows = max(newest, last), rows + found
+        return newest, rows
+
     def gaps(self) -> list[Gap]:
         return self._with_fallback(lambda source: source.gaps())
 
@@ -187,6 +194,12 @@ class ScanSource:
             if (from_us is None or row.wall_us >= from_us) and (to_us is None or row.wall_us <= to_us)
         ]
         return rows if limit is None else rows[max(0, len(rows) - limit) :]
+
+    def notes(self, after_seq: int) -> tuple[int, list[JournalRow]]:
+        rows = [
+            row for seq, row in sorted(self._rows.items()) if seq > after_seq and '"occurred_us":null' not in row.line
+        ]
+        return max(self._rows, default=0), rows
 
     def gaps(self) -> list[Gap]:
         """Return the gaps that are events too."""

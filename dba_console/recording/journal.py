@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from dba_console.core.clock import rfc3339
 from dba_console.core.decoding import from_json
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
@@ -97,6 +98,15 @@ def event_of(row: JournalRow) -> Event:
         return Event(seq=row.seq, wall_us=row.wall_us, kind="unreadable", text="this event cannot be read")
 
 
+def logged_text(event: Event) -> str:
+    """Return the text of a prepared event for `session.log`; of a note about another time with that time.
+
+    >>> logged_text(Event(wall_us=9, kind="note", text="failover announced", occurred_us=1_795_186_387_000_000))
+    'failover announced (happened 2026-11-20T14:53:07Z)'
+    """
+    return event.text if event.occurred_us is None else f"{event.text} (happened {rfc3339(event.occurred_us)})"
+
+
 def log_line(wall_us: int, host: str, tag: str, text: str) -> str:
     """Return a line of `session.log`, with local time as in syslog (RFC 3164: the day padded with a space)."""
     at = time.localtime(wall_us / 1e6)
@@ -145,6 +155,14 @@ def tidy_line(line: LogLine) -> LogLine:
     return line._replace(tag=word(line.tag), text=one_line(redact(line.text)))
 
 
+class LaterNotes(msgspec.Struct, frozen=True):
+    """Notes added after the recording had ended: number of the first, number and hash of the newest."""
+
+    first: int
+    newest: int
+    head: str
+
+
 # Digests of the data beside the events; heartbeats and the end event add them to the event chain.
 #
 # Each block has one. Gaps and lines of output are append-only: each is a hash chain, whose head is there. The session
@@ -152,6 +170,8 @@ def tidy_line(line: LogLine) -> LogLine:
 
 DIGEST_EVENTS = ("heartbeat", "session.end")
 START, END, GAP = "session.start", "session.end", "gap"
+LATER_NOTES = "later_notes"
+"""Key of the session metadata for LaterNotes, as JSON."""
 ROW_CHAINS = ("gaps", "output")
 
 

@@ -214,7 +214,7 @@ def parse_when(text: str, *, first_us: int, last_us: int, events: Sequence[Event
 def _of_event(kind: str, text: str, events: Sequence[Event]) -> int:
     for event in events:
         if kind == "mark" and event.kind == "mark" and text in event.text:
-            return event.occurred_us if event.occurred_us is not None else event.wall_us
+            return event.happened_us
         if kind == "finding" and event.kind in _OPEN and _names(event, text):
             return event.wall_us
     raise UsageError(f"no {kind} {text!r} in this session", hint="the events panel lists them")

@@ -14,6 +14,8 @@ import struct
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from heapq import merge
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
@@ -155,6 +157,9 @@ class BlockContent(NamedTuple):
     """Wall time and chart values of each tick."""
 
 
+_happened_us = attrgetter("happened_us")
+
+
 class Recording:
     """A recording opened for reading with `Recording.open`. Not thread-safe."""
 
@@ -169,6 +174,11 @@ class Recording:
         self.meta: SessionMeta | None = session_meta(self._values)
         """None if too much of it is lost."""
         self._timeline = Timeline(self._source)
+        self._notes: dict[int, Event] = {}
+        """Notes about another time than the one they were recorded at, by number."""
+        self._notes_in_order: list[Event] = []
+        """The same by the time they are about."""
+        self._notes_until = 0
         self._point_of: Callable[[Picture], Point] | None = None
         self._timeline.refresh()
 
@@ -245,6 +255,7 @@ class Recording:
     def bounds_us(self) -> tuple[int, int]:
         """Return the earliest and the latest wall time of samples and events: the host's clock may have been set."""
         walls = [event.wall_us for event in self.events(limit=1)]
+        walls += [note.happened_us for note in self._notes.values()]
         if self.meta is not None:
             walls.append(self.meta.start_wall_us)
         walls += self._timeline.bounds or ()
@@ -302,12 +313,21 @@ class Recording:
             position += 1 if direction > 0 else -1
         return None
 
+    def pictures(self, from_us: int, to_us: int) -> Iterator[Picture]:
+        """Yield the picture of every readable sample between two times, inclusive, in the order they were recorded."""
+        for position in self._timeline.find_overlapping(from_us, to_us):
+            try:
+                block = self._timeline.block(position)
+                for index, wall_us in enumerate(block.walls):
+                    if from_us <= wall_us <= to_us:
+                        yield self._ticked(block.picture(index))
+            except Damaged as error:
+                self._mark_damaged(position, error)
+
     def points(self, from_us: int, to_us: int) -> list[tuple[int, Point]]:
         """Return the chart values of the ticks between two times, inclusive, without decoding sealed samples."""
         found: list[tuple[int, Point]] = []
-        for position in range(max(0, self._timeline.find_position(from_us)), len(self._timeline)):
-            if self._timeline.starts(position) > to_us:
-                break
+        for position in self._timeline.find_overlapping(from_us, to_us):
             try:
                 found += [(wall, point) for wall, point in self._points(position) if from_us <= wall <= to_us]
             except Damaged as error:
@@ -319,10 +339,7 @@ class Recording:
 
         A part that cannot be read is missing, and `damage` names the problem.
         """
-        for position in range(len(self._timeline)):
-            # A search would miss blocks if the host's clock was set back.
-            if self._timeline.ends(position) < from_us or self._timeline.starts(position) > to_us:
-                continue
+        for position in self._timeline.find_overlapping(from_us, to_us):
             samples, points = self._readable_samples(position), self._readable_points(position)
             yield BlockContent(
                 [sample for sample in samples if from_us <= sample.wall_us <= to_us],
@@ -348,9 +365,34 @@ class Recording:
             return []
 
     def events(self, from_us: int | None = None, to_us: int | None = None, limit: int | None = None) -> list[Event]:
-        """Return events in order; with `limit` the last ones of the span."""
+        """Return events in order, notes about another time at that time; with `limit` the last ones of the span."""
+        first, last = -(1 << 62) if from_us is None else from_us, 1 << 62 if to_us is None else to_us
         try:
-            return [event_of(row) for row in self._source.journal(from_us, to_us, limit)]
+            self._read_notes()
+            more = sum(first <= note.wall_us <= last for note in self._notes.values())
+            rows = self._source.journal(from_us, to_us, None if limit is None else limit + more)
+        except Damaged as error:
+            self._note_damage(error)
+            return []
+        found = [event_of(row) for row in rows if row.seq not in self._notes]
+        start = bisect_left(self._notes_in_order, first, key=_happened_us)
+        end = bisect_right(self._notes_in_order, last, key=_happened_us)
+        if start < end:
+            notes = self._notes_in_order[start if limit is None else max(start, end - limit) : end]
+            found = list(merge(found, notes, key=_happened_us))
+        return found if limit is None else found[max(0, len(found) - limit) :]
+
+    def _read_notes(self) -> None:
+        """Read the notes about another time than their own that were recorded since the last call."""
+        self._notes_until, rows = self._source.notes(self._notes_until)
+        if found := {row.seq: note for row in rows if (note := event_of(row)).occurred_us is not None}:
+            self._notes |= found
+            self._notes_in_order = sorted(self._notes.values(), key=_happened_us)
+
+    def output(self) -> list[LogLine]:
+        """Return the lines of commands' output in the order they were recorded."""
+        try:
+            return self._source.output()
         except Damaged as error:
             self._note_damage(error)
             return []

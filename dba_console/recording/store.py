@@ -69,7 +69,9 @@ CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, wall_us INTEGER, li
 CREATE TABLE IF NOT EXISTS output (
     wall_us INTEGER, tag TEXT, text TEXT, stream TEXT, run TEXT, block TEXT, execution INTEGER);
 CREATE VIEW IF NOT EXISTS events AS
-    SELECT seq, {_TIME} AS time, {", ".join(f"{_MEMBER.format(name)} AS {name}" for name in _SHOWN)} FROM journal;
+    SELECT seq, {_TIME} AS time, {", ".join(f"{_MEMBER.format(name)} AS {name}" for name in _SHOWN)},
+        strftime('%Y-%m-%dT%H:%M:%f', {_MEMBER.format("occurred_us")} / 1e6, 'unixepoch') || 'Z' AS occurred
+    FROM journal;
 CREATE VIEW IF NOT EXISTS steps AS
     SELECT seq, time, coalesce(json_extract(details, '$.step'), tag) AS step,
         coalesce(json_extract(details, '$.state'), substr(kind, 6)) AS state, who, text, details,
@@ -317,7 +319,7 @@ class _Layout:
 
 def _by_time(events: list[Event], lines: list[LogLine]) -> Iterable[tuple[int, str, str]]:
     """Return time, tag and text of events and lines merged by time; the order within each is kept."""
-    logged = [(event.wall_us, event.tag, event.text) for event in events]
+    logged = [(event.wall_us, event.tag, journal.logged_text(event)) for event in events]
     return merge(logged, [line[:3] for line in lines], key=lambda one: one[0]) if lines else logged
 
 

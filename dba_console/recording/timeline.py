@@ -138,15 +138,17 @@ class Timeline:
         """Return the block that contains or precedes that time, -1 if it is before all."""
         return self._index.find_position(wall_us, [(block.walls[0], block.walls[-1]) for block in self._tails])
 
-    def starts(self, position: int) -> int:
-        """Return the wall time of the first sample of a block."""
-        sealed = len(self._index)
-        return self._index.first_us[position] if position < sealed else self._tails[position - sealed].walls[0]
+    def find_overlapping(self, from_us: int, to_us: int) -> list[int]:
+        """Return the blocks that may have samples between two times, in the order they were recorded.
 
-    def ends(self, position: int) -> int:
-        """Return the wall time of the last sample of a block."""
-        sealed = len(self._index)
-        return self._index.last_us[position] if position < sealed else self._tails[position - sealed].walls[-1]
+        After the host's clock was set back these are not consecutive.
+        """
+        spans = [
+            *zip(self._index.first_us, self._index.last_us, strict=True),
+            *((block.walls[0], block.walls[-1]) for block in self._tails),
+        ]
+        # A block that ends before it starts contains such a step: its samples may have any time near it.
+        return [at for at, (first, last) in enumerate(spans) if (first <= to_us and last >= from_us) or last < first]
 
     def sealed_seq(self, position: int) -> int | None:
         """Return the stored number of a sealed block, None for an unsealed one."""

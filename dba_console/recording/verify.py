@@ -12,17 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
+from dba_console.core.decoding import from_json
 from dba_console.core.errors import Damaged
 from dba_console.core.sanitize import clean
 from dba_console.recording.hash_chain import ChainError, ChainHead
 from dba_console.recording.journal import (
     DIGEST_EVENTS,
     END,
+    LATER_NOTES,
     ROW_CHAINS,
     START,
     JournalRow,
+    LaterNotes,
     block_digest,
     chain_record,
     check_row,
@@ -92,6 +96,10 @@ def _verify(recording: Recording) -> Verification:
         checked.append("session metadata")
         problems += _changed_meta(stored, carried.meta)
     closed = recording.closed
+    try:
+        problems += _check_later_notes(rows, closed, stored.meta().get(LATER_NOTES), notes)
+    except Damaged as error:
+        problems.append(f"session metadata: {error.message}")
     if closed is not None:
         problems += _cut_end(rows, closed)
         if newer := _after_blocks(stored, problems):
@@ -109,7 +117,7 @@ def _verify(recording: Recording) -> Verification:
 
 def _changed_meta(stored: Source, expected: dict[str, Any]) -> Iterator[str]:
     try:
-        values = {key: value for key, value in stored.meta().items() if key != "closed"}
+        values = {key: value for key, value in stored.meta().items() if key not in ("closed", LATER_NOTES)}
     except Damaged as error:
         yield f"session metadata: {error.message}"
         return
@@ -253,3 +261,31 @@ def _cut_end(rows: list[JournalRow], closed: str) -> list[str]:
     if events > 0 and (last := event_of(rows[events - 1])).kind == END and not last.text.endswith(f": {reason}"):
         return ["the closing note of the session does not match its last event"]
     return []
+
+
+def _check_later_notes(rows: list[JournalRow], closed: str | None, stored: str | None, notes: list[str]) -> list[str]:
+    """Check what follows the end of the recording: only notes, as the metadata record them. Reports them in `notes`."""
+    ended = _events_at_close(closed)
+    if stored is None:
+        newer = 0 if ended is None else len(rows) - ended
+        return [f"{_count(newer, 'event')} added after the session was closed"] if newer > 0 else []
+    try:
+        later = from_json(stored, LaterNotes)
+    except msgspec.DecodeError:
+        return ["cannot read the record of later notes"]
+    if len(rows) < later.newest:
+        return [f"event {len(rows) + 1}: missing; notes were added up to number {later.newest}"]
+    added = [event_of(row) for row in rows[max(0, later.first - 1) :]]
+    if foreign := next((event for event in added if event.kind != "note"), None):
+        return [f"event {foreign.seq}: added after the recording had ended ({foreign.kind})"]
+    if not added or (len(rows), rows[-1].hash) != (later.newest, later.head) or ended not in (None, later.first - 1):
+        return ["the record of later notes does not match the events"]
+    notes.append(f"{_count(len(added), 'note')} added after the recording had ended, in its chain of events")
+    return []
+
+
+def _events_at_close(closed: str | None) -> int | None:
+    try:
+        return None if closed is None else int(json.loads(closed)["events"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from statistics import median
 
+import msgspec
 from msgspec import Struct
 
+from dba_console.core.decoding import from_json
 from dba_console.core.units import human_duration
 from dba_console.recording.plan import ACTING_KINDS, Plan, Step
+from dba_console.recording.run_paths import SUMMARY
 from dba_console.runbooks.outline import input_text
 from dba_console.runbooks.result_tables import comparison
 from dba_console.runbooks.run_state import RunState
@@ -78,6 +83,8 @@ FORMAT = 1
 """Format number of summary.json."""
 TIMED = frozenset({*ACTING_KINDS, "wait"})
 """Kinds of blocks whose time is recorded separately."""
+_SIZE_LIMIT = 4 << 20
+"""Maximum bytes read of summary.json."""
 MOST_INPUT = 120
 """Maximum characters of an input's value."""
 
@@ -150,6 +157,17 @@ class RunSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
     measures: RunTable | None = None
     figures: dict[str, float] = {}
     """Values measured by its actions, by name: `write_outage_s`."""
+
+
+def read_summary(directory: Path) -> RunSummary | None:
+    """Return the summary stored beside a run's journal. None if the run did not end, or if another version wrote it:
+    it then does not count for typical durations."""
+    try:
+        descriptor = os.open(directory / SUMMARY, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            return from_json(file.read(_SIZE_LIMIT), RunSummary)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def summarize(

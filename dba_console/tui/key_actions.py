@@ -14,7 +14,8 @@ from dba_console.core.sanitize import clean
 from dba_console.core.units import parse_duration
 from dba_console.jobs.history.past_jobs import PastRuns, TargetJobHistory
 from dba_console.jobs.panels.job_history import job_key
-from dba_console.tui.feed import Feed
+from dba_console.tui.comparison import ComparisonView
+from dba_console.tui.feed import Feed, NoticeArrived
 from dba_console.tui.findings import (
     REVERT_RUNBOOK,
     PendingRevertsView,
@@ -24,12 +25,14 @@ from dba_console.tui.findings import (
 )
 from dba_console.tui.jobs import AllJobsView, JobHistoryTablesView, JobPage, JobsView
 from dba_console.tui.keys import Key, panel_of_key
-from dba_console.tui.loaders import BackgroundLoader, RunbooksArrived
+from dba_console.tui.live_state import Moment
+from dba_console.tui.loaders import BackgroundLoader, RunbooksArrived, write_postmortem
 from dba_console.tui.panel_detail import BackendsView, DetailView
 from dba_console.tui.prompt import Prompt
 from dba_console.tui.run_actions import AgentRequests, RunActions, RunbookActions
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
+from dba_console.watch.panels.time_formats import date_and_time
 
 # Cancel and terminate from the tables of sessions and locks: a run of one step on the ticked rows. The screen sends
 # only pid and start of each backend; the agent reads them again and shows the set for confirmation.
@@ -132,6 +135,18 @@ class FindingActions(RunbookActions):
             self._navigator.notice = "the time must be greater than zero"
             return
         self._request(Silence(finding=finding, seconds=seconds, note=note.strip()))
+
+    def do_postmortem(self) -> None:
+        """Write the postmortem in the background; a notice names its directory."""
+        directory, finding = self._feed.session.directory, self._finding
+        if directory is None:
+            self._navigator.notice = "nothing is recorded, so there is nothing to report"
+            return
+        self._navigator.notice = "writing the postmortem …"
+        BackgroundLoader(
+            "recording", lambda: NoticeArrived(write_postmortem(directory, finding)), NoticeArrived,
+            self._feed.mailbox.put,
+        ).request_read()  # fmt: skip
 
     def _request(self, request: Acknowledge | Silence) -> None:
         why = self._feed.send_request(request)
@@ -237,6 +252,30 @@ class PendingRevertsActions(RunbookActions):
             self.request_run(RunBegin(text=runbook.text, source=runbook.source, mode="run"))
 
 
+# Compare two moments: one is kept, the other is the one shown.
+
+
+class ComparisonActions(AgentRequests):
+    """Keep the moment shown, or compare it with the one kept before."""
+
+    _kept: Moment | None = None
+
+    def do_compare(self) -> None:
+        shown, kept = self._navigator.moment, self._kept
+        again = isinstance(self._view_stack.view, ComparisonView)
+        if shown is None:
+            return
+        if kept is None or again or kept.picture.wall_us == shown.picture.wall_us:
+            self._kept = shown
+            at = date_and_time(shown.picture.wall_us)
+            self._navigator.notice = f"{at} is kept: @ at another moment shows what changed between the two"
+            if again:
+                self._view_stack.back()
+        else:
+            self._kept = None
+            self._view_stack.show_comparison(kept)
+
+
 MAX_COPIED = 50_000
 """Most characters to copy: terminals drop an OSC 52 sequence beyond about 100 kB."""
 
@@ -251,7 +290,7 @@ def copyable(text: str) -> str:
     return "".join(piece if piece in ("\n", "\t") else clean(piece) for piece in pieces)
 
 
-class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActions):
+class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActions, ComparisonActions):
     """All actions, as methods `do_ACTION`; `perform` calls the one of a key."""
 
     def __init__(

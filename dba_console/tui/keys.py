@@ -14,7 +14,7 @@ from dba_console.watch.panels.registry import PANELS, PanelKind
 
 ScreenName = Literal[
     "everywhere", "overview", "detail", "findings", "evidence", "backends", "jobs", "job", "history", "runbooks",
-    "runbook", "walkthrough", "reverts",
+    "runbook", "walkthrough", "reverts", "comparison",
 ]  # fmt: skip
 
 _INHERITED_KEYS: dict[ScreenName, tuple[ScreenName, ...]] = {
@@ -51,6 +51,7 @@ _SHOWN = {
     "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-", "up": "↑", "down": "↓",
     "pageup": "pgup", "pagedown": "pgdn", "slash": "/", "greater_than_sign": ">", "less_than_sign": "<",
     "equals_sign": "=", "full_stop": ".", "comma": ",", "question_mark": "?",
+    "at": "@",
 }  # fmt: skip
 """Names of keys on the screen, where they differ from Textual's."""
 
@@ -69,6 +70,7 @@ _FINDING_KEYS = _on(
     ("z", "silence", "silence", "silence the finding: 30m, 2h, with a note"),
     ("u", "unsilence", "undo", "remove the acknowledgement or the silence"),
     ("r", "runbook", "runbook", "the runbook for it"),
+    ("e", "postmortem", "postmortem", "write the postmortem of the finding, as Markdown and as HTML"),
 )  # fmt: skip
 
 _SCROLL_KEYS = _on(
@@ -81,6 +83,7 @@ _SCROLL_KEYS = _on(
 
 _SCROLLED_SCREENS: tuple[tuple[ScreenName, str], ...] = (
     ("runbook", "runbooks"), ("walkthrough", "runbooks"), ("job", "jobs"), ("reverts", "runbooks"),
+    ("comparison", "time"),
 )  # fmt: skip
 
 KEYS: tuple[Key, ...] = (
@@ -109,6 +112,7 @@ KEYS: tuple[Key, ...] = (
         ("right_square_bracket", "sign_on", "next mark", "to the next mark or finding"),
         ("g", "go", "go to time", "go to a time: 14:53:07, -10m, +90s from the start, mark:TEXT, RFC 3339"),
         ("h", "first", "start", "to the start of the recording"),
+        ("at", "compare", "compare", "keep this moment; at another one: what changed between the two"),
         ("end l", "live", "live", "return to live; in a recording, go to its end"),
         ("plus", "faster", "faster", "play, then faster: ×1 ×2 ×4 ×16 ×64"),
         ("minus", "slower", "slower", "slower; below ×1 it pauses"),
@@ -134,7 +138,11 @@ KEYS: tuple[Key, ...] = (
     *_on("evidence", "findings", ("escape backspace", "back", "back", "back to the findings")),
     *(replace(key, where="evidence") for key in _FINDING_KEYS),
     *_SCROLL_KEYS,
-    *_on("overview", "findings", ("r", "runbook", "runbook", "the runbook for the most urgent finding")),
+    *_on(
+        "overview", "findings",
+        ("r", "runbook", "runbook", "the runbook for the most urgent finding"),
+        ("e", "postmortem", "postmortem", "write the postmortem of the most urgent finding, or of the session"),
+    ),
     *_on(
         "detail", "table",
         ("enter", "row", "row", "the selected row: whole query, all columns"),
@@ -198,6 +206,7 @@ KEYS: tuple[Key, ...] = (
         ("P", "put_back", "revert now", "start the runbook that reverts these temporary settings"),
         ("escape backspace", "back", "later", "decide later; the finding stays open"),
     ),
+    *_on("comparison", "time", ("escape backspace", "back", "back", "close the comparison")),
     *(replace(key, where=where, group=group) for where, group in _SCROLLED_SCREENS for key in _SCROLL_KEYS),
     *_on(
         "everywhere", "screen",

@@ -147,7 +147,9 @@ class LiveState:
         history.extend(answer.points)
         known = {_event_identity(event) for event in answer.events}
         live_only = [event for event in self._events if _event_identity(event) not in known]
-        self._events = deque(sorted([*answer.events, *live_only], key=lambda event: event.wall_us), maxlen=MAX_EVENTS)
+        self._events = deque(
+            sorted([*answer.events, *live_only], key=lambda event: event.happened_us), maxlen=MAX_EVENTS
+        )
         picture = answer.picture
         for sample in self._buffer.samples():
             if sample.wall_us > picture.wall_us:
@@ -166,7 +168,7 @@ class LiveState:
         picture = self._buffer.picture_at(wall_us)
         if picture is None:
             return None
-        events = tuple(event for event in self._events if event.wall_us <= picture.wall_us)
+        events = tuple(event for event in self._events if event.happened_us <= picture.wall_us)
         return Moment(picture, self._history.until(picture.wall_us), events)
 
     def step(self, wall_us: int, direction: int) -> int | None:

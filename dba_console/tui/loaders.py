@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,3 +157,23 @@ def _recorded_target_key(directory: Path | None) -> str | None:
         return None if recording.meta is None else recording.meta.target_key
     finally:
         recording.close()
+
+
+# The postmortem of a finding.
+
+
+def write_postmortem(session: Path, finding: str | None) -> str:
+    """Write it below the state directory, for the session without a finding; return a sentence with its directory."""
+    from dba_console.core.paths import private_dir, state_dir
+    from dba_console.recording.recording import Recording
+    from dba_console.reports.postmortem import files  # imported only when a report is written
+    from dba_console.reports.postmortem.gather import Asked
+
+    subject = re.sub(r"[^A-Za-z0-9_-]+", "-", finding or "session")[:60]
+    directory = private_dir(state_dir() / "reports") / f"{session.name}-{subject}-{time.strftime('%H%M%S')}"
+    recording = Recording.open(session)
+    try:
+        files.write_postmortem(recording, Asked(finding=finding), directory)
+    finally:
+        recording.close()
+    return f"postmortem.md and postmortem.html written to {directory}"

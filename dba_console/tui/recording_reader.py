@@ -58,14 +58,9 @@ def is_notable(event: Event) -> bool:
     return event.kind.startswith(_NOTABLE_KINDS) or event.severity != "info"
 
 
-def event_us(event: Event) -> int:
-    """Return the time an event is about."""
-    return event.wall_us if event.occurred_us is None else event.occurred_us
-
-
 def next_notable_us(events: Sequence[Event], from_us: int, direction: int) -> int | None:
     """Return the time of the nearest notable event beyond `from_us`; None if not found."""
-    times = [event_us(event) for event in events if is_notable(event)]
+    times = [event.happened_us for event in events if is_notable(event)]
     beyond = [at for at in times if (at - from_us) * direction > 0]
     return min(beyond, key=lambda at: abs(at - from_us)) if beyond else None
 

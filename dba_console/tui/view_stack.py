@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from dba_console.core.units import human_duration
 from dba_console.jobs.history.past_jobs import NO_WINDOWS, JobWindows
+from dba_console.tui.comparison import ComparisonView
 from dba_console.tui.feed import Feed, Session
 from dba_console.tui.findings import EvidenceView, FindingsView, PendingRevertsView, most_urgent
 from dba_console.tui.jobs import PROGRESS_PANEL as OF_JOBS
 from dba_console.tui.jobs import AllJobsView, JobPage, JobRunsView, JobsView
 from dba_console.tui.keys import Key, ScreenName, groups, keys_of, panel_titles
+from dba_console.tui.live_state import Moment
 from dba_console.tui.panel_detail import BACKEND_PANELS as OF_BACKENDS
 from dba_console.tui.panel_detail import BackendsView, DetailView
 from dba_console.tui.prompt import Prompt
@@ -397,6 +399,10 @@ class ViewStack:
             view for view in self._stack if not isinstance(view, WalkthroughView | RunbookPage | PendingRevertsView)
         ]
         self._stack = [*shown, WalkthroughView(run, self._navigator.runs)]
+
+    def show_comparison(self, kept: Moment) -> None:
+        """Show what changed between that moment and the one shown, on top."""
+        self._stack.append(ComparisonView(kept, lambda: self._navigator.moment))
 
     def show_pending_reverts(self) -> None:
         """Show the settings that runs left changed."""

@@ -262,6 +262,22 @@ async def test_time_travel_works_in_a_panel_as_in_the_overview() -> None:
         assert "3 rows" in shown.text and "PAUSED" in shown.lines[0]
 
 
+async def test_a_kept_moment_is_compared_with_the_one_shown() -> None:
+    async with screen() as shown:
+        await shown.give(0, 1)
+        await shown.press("@")
+        assert "is kept: @ at another moment" in shown.text
+        await shown.give(2, sessions=9)
+        await shown.press("@")
+        assert "What changed" in shown.text
+        assert "6 new: 6 × psql, alice, app" in shown.text
+        await shown.press("left")
+        assert "no change" in shown.text
+        await shown.press("@")
+        assert "is kept" in shown.text
+        assert "What changed" not in shown.text
+
+
 async def test_going_to_a_time_queries_the_recording() -> None:
     past = MemoryRecording([tick(number, sessions=number + 1) for number in range(10)])
     async with screen(past, can_go_live=False) as shown:

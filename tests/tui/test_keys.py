@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.jobs.history.past_jobs import NO_WINDOWS
+from dba_console.tui.comparison import ComparisonView
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.jobs import AllJobsView, JobPage, JobRunsView, JobsView
 from dba_console.tui.key_actions import KeyActions
@@ -24,6 +25,7 @@ VIEWS = {
     "overview": OverviewView, "detail": DetailView, "findings": FindingsView, "evidence": EvidenceView,
     "backends": BackendsView, "jobs": JobsView, "job": JobPage, "history": AllJobsView,
     "runbooks": RunbooksView, "runbook": RunbookPage, "walkthrough": WalkthroughView,
+    "comparison": ComparisonView,
 }  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "keys.md"
 

@@ -13,18 +13,23 @@ from typing import Any
 import msgspec
 
 from dba_console.core.clock import Clock
-from dba_console.core.decoding import from_json
 from dba_console.core.errors import ConsoleError
 from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.recording.plan import Plan
 from dba_console.recording.run_paths import SUMMARY, parse_run_id
 from dba_console.recording.run_reader import all_run_directories
-from dba_console.runbooks.run_summary import MOST_RUNS, ComparisonKey, RunSummary, TypicalDuration, typical_durations
+from dba_console.runbooks.run_summary import (
+    MOST_RUNS,
+    ComparisonKey,
+    RunSummary,
+    TypicalDuration,
+    read_summary,
+    typical_durations,
+)
 from dba_console.runbooks.values import fill_references
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
 DISK_S = 3.0
-SIZE_LIMIT = 4 << 20
 CLUSTER = "cluster"
 """The input that names a configured cluster: runs on the same cluster are compared whatever node is the target, because
 the target changes with each cutover."""
@@ -87,17 +92,6 @@ def _read_earlier_summaries(sessions: Path, subject: ComparisonKey) -> list[RunS
         if len(found) >= MOST_RUNS:
             break
     return found
-
-
-def read_summary(directory: Path) -> RunSummary | None:
-    """Return the summary stored beside a run's journal. None if the run did not end, or if another version wrote it:
-    it then does not count for typical durations."""
-    try:
-        descriptor = os.open(directory / SUMMARY, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            return from_json(file.read(SIZE_LIMIT), RunSummary)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from dba_console.agent.runs.earlier_runs import read_summary
 from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json
@@ -33,7 +32,7 @@ from dba_console.recording.run_reader import (
 from dba_console.runbooks import run_report
 from dba_console.runbooks.apply_records import record_errors, replay_records
 from dba_console.runbooks.run_report import report_lines
-from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, summarize, typical_durations
+from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, read_summary, summarize, typical_durations
 
 Run = Annotated[
     str | None,

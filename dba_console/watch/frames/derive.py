@@ -112,7 +112,7 @@ def derive_events(events: Sequence[Event]) -> Events:
     """Return the last events of the session, oldest first, with their time or the time a note refers to."""
     rows = [
         EventRow(
-            at=rfc3339(event.occurred_us or event.wall_us) or "",
+            at=rfc3339(event.happened_us) or "",
             kind=event.kind,
             tag=event.tag,
             text=event.text,

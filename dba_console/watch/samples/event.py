@@ -92,3 +92,8 @@ class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Login of the operator; None for the agent itself."""
     occurred_us: int | None = None
     details: dict[str, Any] = {}
+
+    @property
+    def happened_us(self) -> int:
+        """When it happened: for a note about an earlier moment that moment, else when it was recorded."""
+        return self.wall_us if self.occurred_us is None else self.occurred_us

@@ -218,6 +218,8 @@ class HostSettings(Struct, array_like=True, frozen=True):
     overcommit_memory: int | None
     task_delayacct: int | None
     numa: list[NumaNode]
+    clock_error_us: int | None = None
+    """Maximum error of the host's clock against UTC; None if it is not synchronized, or not known."""
 
 
 class Process(Struct, array_like=True, frozen=True, gc=False):

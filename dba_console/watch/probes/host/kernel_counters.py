@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from dba_console.watch.probes.host import file_systems
+from dba_console.watch.probes.host.clock_error import read_clock_error_us
 from dba_console.watch.probes.host.file_systems import mount_of_path, read_mounts
 from dba_console.watch.probes.host.kernel_files import read_file, read_int, read_word
 from dba_console.watch.samples.host import Cpu, Disk, Disks, HostSettings, MemInfo, NumaNode, PressureStall, VmStat
@@ -268,6 +269,7 @@ def read_settings(proc: str, sys: str) -> HostSettings:
         overcommit_memory=read_int(f"{vm}/overcommit_memory"),
         task_delayacct=read_int(f"{proc}/sys/kernel/task_delayacct"),
         numa=read_numa(sys),
+        clock_error_us=read_clock_error_us(),
     )
 
 

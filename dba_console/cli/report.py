@@ -1,0 +1,88 @@
+"""`dba-console report`: documents made from recordings. Reads files; needs neither an agent nor a server."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.options import SessionsOption, new_app
+from dba_console.cli.report_summary import summary
+from dba_console.cli.stderr import print_diagnostic
+from dba_console.cli.stdout import put
+from dba_console.core.errors import ExitCode, UsageError
+
+app = new_app("Documents made from recordings: postmortem, summary.")
+
+
+@app.callback()
+def report() -> None:
+    """Make documents from recordings."""
+
+
+app.command("summary")(summary)
+
+
+@app.command("postmortem")
+def postmortem(
+    name: Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id or unique prefix, or last.")],
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Start of the report. TIME as in replay --at.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End of the report.")] = None,
+    finding: Annotated[
+        str | None, typer.Option("--finding", metavar="ID", help="The last time this finding or rule was open.")
+    ] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="A run of a runbook, or last.")] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="SESSION", help="Another session on the same time axis; may be repeated."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write; default: here.")] = Path("."),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier report.")] = False,
+    sessions: SessionsOption = None,
+) -> int:
+    """Write the facts of an incident: postmortem.md and postmortem.html, one file each.
+
+    Default: from the first to the last finding of the session, with the minutes before and after.
+
+    Times, impact, timeline, decisions with what was on the screen, runs of runbooks against their plan, charts, and the
+    causes that the console concluded. What only people know is left open.
+    """
+    chosen = [option for option, value in (("--finding", finding), ("--run", run)) if value is not None]
+    chosen += ["--from and --to"] if from_ is not None or to is not None else []
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} both choose the span", hint="give only one of them")
+    from dba_console.cli.replay import parse_time
+    from dba_console.recording.listing import resolve
+    from dba_console.recording.recording import Recording
+    from dba_console.reports.postmortem.files import write_postmortem
+    from dba_console.reports.postmortem.gather import Asked
+
+    loaded = load_config()
+    if sessions is not None:
+        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+    directory = sessions_directory(loaded.config)
+    paths = [resolve(one, directory) for one in (name, *(with_ or ()))]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("--with names a session that is already in the report")
+    with ExitStack() as opened:
+        recordings = [Recording.open(path) for path in paths]
+        for one in recordings:
+            opened.callback(one.close)
+        asked = Asked(
+            from_us=None if from_ is None else parse_time(recordings[0], from_),
+            to_us=None if to is None else parse_time(recordings[0], to),
+            finding=finding,
+            run=run,
+        )
+        written = write_postmortem(recordings[0], asked, out, others=recordings[1:], overwrite=force)
+        for one in recordings:
+            if one.damage:
+                print_diagnostic(f"warning: {one.directory.name}: {one.damage}")
+    for path in written:
+        put(str(path))
+    return ExitCode.OK

@@ -1,0 +1,83 @@
+"""Decisions of operators, each with what the screen showed at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dba_console.core.sanitize import clean
+from dba_console.recording.recording import Recording
+from dba_console.reports.postmortem.facts import Decision
+from dba_console.reports.postmortem.timeline import DECISION_KINDS, MAX_NAME, happened_us, text_of
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.derive import LAST_EVENTS, derive
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.panels.findings import not_silenced, sort_by_urgency
+from dba_console.watch.panels.overview import show_text
+from dba_console.watch.samples.event import Event
+
+MAX_DECISIONS = 60
+MAX_SCREENS = 12
+"""Screens of a report; further decisions have the findings that were open, and their time for `replay --at`."""
+WIDTH = 100
+HISTORY_US = 600_000_000
+STALE_US = 60_000_000
+"""A sample older than this does not show what was on the screen."""
+
+
+def find_decisions(
+    recording: Recording, events: Sequence[Event], span_us: tuple[int, int], session: int, shift_us: int
+) -> list[Decision]:
+    """Return the decisions between two times of the recording; `shift_us` is added to their times."""
+    found: list[Decision] = []
+    questions: dict[tuple[str, str], str] = {}
+    screens = _Screens(recording)
+    for event in events:
+        key = str(event.details.get("run") or ""), str(event.details.get("block") or "")
+        if event.kind == "block.asked":
+            questions[key] = event.text
+        at_us = happened_us(event)
+        decided = event.kind in DECISION_KINDS and event.who is not None
+        if decided and span_us[0] <= at_us <= span_us[1] and len(found) < MAX_DECISIONS:
+            question = questions.pop(key, "") if event.kind != "deviation" else ""
+            found.append(screens.decision(event, at_us, question, session, shift_us))
+    return found
+
+
+class _Screens:
+    """Draws the overview as it was; one for decisions within one sample."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._shown: set[int] = set()
+
+    def decision(self, event: Event, at_us: int, question: str, session: int, shift_us: int) -> Decision:
+        picture = self._recording.picture_at(at_us)
+        findings: tuple[str, ...] = ()
+        screen: tuple[str, ...] = ()
+        screen_us, missing = None, ""
+        if picture is None or at_us - picture.wall_us > STALE_US:
+            missing = "no sample was recorded within the minute before"
+        else:
+            history = ChartHistory()
+            new = picture.wall_us not in self._shown and len(self._shown) < MAX_SCREENS
+            if new:
+                history.extend(self._recording.points(picture.wall_us - HISTORY_US, picture.wall_us))
+            events = self._recording.events(to_us=picture.wall_us, limit=LAST_EVENTS) if new else ()
+            frame = derive(picture, history, events)
+            findings, screen_us = tuple(_sentences(frame)), picture.wall_us + shift_us
+            if new:
+                self._shown.add(picture.wall_us)
+                screen = tuple(clean(one) for one in show_text(frame, None, WIDTH, history).splitlines())
+            elif picture.wall_us in self._shown:
+                missing = "the same sample as above"
+            else:
+                missing = f"only the first {MAX_SCREENS} screens are in the report; `dba-console replay --at` shows it"
+        return Decision(
+            at_us=at_us + shift_us, session=session, who=text_of(event.who or "")[:MAX_NAME], text=text_of(event.text),
+            asked=text_of(question), findings=findings, screen=screen, screen_us=screen_us, missing=missing,
+        )  # fmt: skip
+
+
+def _sentences(frame: Frame) -> list[str]:
+    found = sort_by_urgency(not_silenced(frame.findings))
+    return [text_of(f"{one.severity}: {one.text}") for one in found]

@@ -1,0 +1,324 @@
+"""The impact of an incident in numbers, each computed from the samples between two times.
+
+A reading counts for the time until the next one; across a gap it counts for one tick. What cannot be computed is listed
+with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from dba_console.core.sanitize import clean
+from dba_console.core.units import human_bytes, human_duration
+from dba_console.recording.points import Point
+from dba_console.recording.recording import Recording
+from dba_console.reports.postmortem.facts import Measured
+from dba_console.watch.findings.connection_slots import usable_of
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.io import derive_devices
+from dba_console.watch.frames.picture import Picture, PictureFacts
+from dba_console.watch.frames.rates import pair
+from dba_console.watch.samples import host, postgres
+from dba_console.watch.samples.cluster import ClusterNow
+from dba_console.watch.samples.console import AgentHealth
+
+BASELINE_US = 1_800_000_000
+"""Typical values come from at most the half hour before the incident."""
+BASELINE_MIN_S = 60.0
+"""Less than a minute before the incident is not typical of anything."""
+_GAP_TICKS = 3
+_EMPTY = ChartHistory()
+
+
+def measure_impact(recording: Recording, from_us: int, to_us: int) -> list[Measured]:
+    """Return the numbers of the incident between two times."""
+    points = dict(recording.points(from_us, to_us))
+    counters = (_Slots(), _Outages(), _LockWaits(), _IoStalls(), _Poolers(), _Replication())
+    transactions = _Transactions(from_us)
+    for picture, held_s in _held(recording.pictures(from_us - BASELINE_US, to_us)):
+        transactions.add(picture)
+        if picture.wall_us >= from_us:
+            for counter in counters:
+                counter.add(picture, points.get(picture.wall_us, {}), held_s)
+    found = [one for counter in counters[:2] for one in counter.numbers()]
+    found += transactions.numbers()
+    return found + [one for counter in counters[2:] for one in counter.numbers()]
+
+
+def _held(pictures: Iterator[Picture]) -> Iterator[tuple[Picture, float]]:
+    """Yield each picture with the seconds it stands for."""
+    before: Picture | None = None
+    for picture in pictures:
+        if before is not None:
+            yield before, _seconds_to(before, picture)
+        before = picture
+    if before is not None:
+        yield before, before.tick_us / 1e6
+
+
+def _seconds_to(before: Picture, after: Picture) -> float:
+    elapsed_us, tick_us = after.mono_us - before.mono_us, before.tick_us or 1_000_000
+    same_clock = before.boot == after.boot and 0 < elapsed_us <= _GAP_TICKS * tick_us
+    return (elapsed_us if same_clock else tick_us) / 1e6
+
+
+class _Slots:
+    """Time in which all ordinary connection slots were in use."""
+
+    def __init__(self) -> None:
+        self._server: object = None
+        self._usable: int | None = None
+        self._full_s = self._known_s = 0.0
+        self._most: tuple[float, int, int | None] | None = None
+
+    def add(self, picture: Picture, point: Point, held_s: float) -> None:
+        server, used = picture.current.get("pg.server"), point.get("connections.used")
+        if server is not self._server:
+            self._server, self._usable = server, usable_of(PictureFacts(picture, _EMPTY))
+        if used is None:
+            return
+        if self._most is None or used > self._most[0]:
+            self._most = used, picture.wall_us, self._usable
+        if self._usable:
+            self._known_s += held_s
+            self._full_s += held_s if used >= self._usable else 0.0
+
+    def numbers(self) -> Iterator[Measured]:
+        if self._most is None:
+            yield Measured("Connections", None, "pg_stat_activity could not be read during the incident")
+            return
+        most, at_us, usable = self._most
+        of = "" if usable is None else f" of {usable} usable by ordinary roles"
+        yield Measured("Most connections", f"{most:.0f}{of}", "pg_stat_activity, pg_settings", at_us)
+        if not self._known_s:
+            yield Measured("At the connection limit", None, "max_connections or its reserves could not be read")
+            return
+        full = f"{human_duration(self._full_s)} of {human_duration(self._known_s)}"
+        source = "readings in which used ≥ max_connections less its reserves"
+        yield Measured("All ordinary connection slots in use", full, source)
+        if self._full_s:
+            why = "no statistics view counts them; the server's log does (SQLSTATE 53300)"
+            yield Measured("Refused connections of clients", None, why)
+
+
+class _Outages:
+    """Time without a connection of the console itself, by reason."""
+
+    _TEXTS = {
+        "no_slots": "The console's own connection refused for lack of slots",
+        "silent": "The server did not answer the console",
+        "lost": "The console's connection was lost",
+    }
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def add(self, picture: Picture, point: Point, held_s: float) -> None:
+        own = picture.now("self", AgentHealth)
+        if own is not None and own.outage is not None:
+            kind = f"{own.outage} {own.refused_by or ''}".strip()
+            self._seconds[kind] = self._seconds.get(kind, 0.0) + held_s
+
+    def numbers(self) -> Iterator[Measured]:
+        for kind, seconds in self._seconds.items():
+            name, _, by = kind.partition(" ")
+            text = self._TEXTS.get(name, f"The console had no connection ({clean(name)})")
+            whose = f" (by the {clean(by)}'s limit)" if by else ""
+            yield Measured(text + whose, human_duration(seconds), "readings of the console's own state")
+
+
+class _Transactions:
+    """Transactions counted during the incident, against the typical rate before it."""
+
+    def __init__(self, from_us: int) -> None:
+        self._from_us = from_us
+        self._reading: object = None
+        self._last: tuple[int, str, int, int] | None = None
+        self._rates: list[float] = []
+        self._before_s = self._seconds = 0.0
+        self._count = 0
+
+    def add(self, picture: Picture) -> None:
+        reading = picture.current.get("pg.databases")
+        if reading is None or reading is self._reading:
+            return
+        self._reading = reading
+        stats = reading.value()
+        if not isinstance(stats, postgres.DatabaseStats):
+            return
+        total = sum(row.xact_commit + row.xact_rollback for row in stats.rows)
+        now = reading.part.at_us, reading.boot, total, reading.wall_us
+        before, self._last = self._last, now
+        if before is None or before[1] != now[1] or total < before[2]:
+            return  # the first reading of an agent, or the statistics were reset
+        seconds, count = (now[0] - before[0]) / 1e6, total - before[2]
+        if not 0 < seconds <= 30:
+            return
+        if reading.wall_us < self._from_us:
+            self._rates.append(count / seconds)
+            self._before_s += seconds
+        elif before[3] >= self._from_us:
+            self._seconds += seconds
+            self._count += count
+
+    def numbers(self) -> Iterator[Measured]:
+        name, view = "Transactions", "pg_stat_database, xact_commit + xact_rollback"
+        if not self._seconds:
+            yield Measured(name, None, "pg_stat_database was not read twice during the incident")
+            return
+        counted = f"{self._count} in {human_duration(self._seconds)} ({self._count / self._seconds:.1f}/s)"
+        yield Measured(name, counted, view)
+        name = "Transactions below the typical rate"
+        if self._before_s < BASELINE_MIN_S:
+            before = human_duration(self._before_s) if self._before_s else "nothing"
+            yield Measured(name, None, f"{before} was recorded before the incident: no typical rate is known")
+            return
+        usual = median(self._rates)
+        lacking = usual * self._seconds - self._count
+        source = f"{view}; typical: {usual:.1f}/s, median of the {human_duration(self._before_s)} before"
+        if lacking <= 0:
+            yield Measured(name, "none: the rate was not below it", source)
+        else:
+            share = 100.0 * lacking / (usual * self._seconds)
+            yield Measured(name, f"{lacking:.0f} ({share:.0f} % of those expected)", source)
+
+
+class _LockWaits:
+    def __init__(self) -> None:
+        self._most: tuple[float, int] | None = None
+        self._session_s = 0.0
+        self._longest: tuple[float, int, str] | None = None
+        self._unknown = False
+
+    def add(self, picture: Picture, point: Point, held_s: float) -> None:
+        waiting = point.get("locks.waiting")
+        if not waiting:
+            return
+        self._session_s += waiting * held_s
+        if self._most is None or waiting > self._most[0]:
+            self._most = waiting, picture.wall_us
+        locks, reading = picture.now("pg.locks", postgres.Locks), picture.current.get("pg.locks")
+        if locks is None or reading is None:
+            return
+        now_us = self._server_time_us(picture, reading.wall_us)
+        for waiter in locks.waiters:
+            if waiter.wait_start is None or now_us is None:
+                self._unknown = True
+                continue
+            seconds = (now_us - waiter.wait_start) / 1e6
+            if self._longest is None or seconds > self._longest[0]:
+                on = clean(waiter.relation or waiter.locktype)
+                self._longest = seconds, picture.wall_us, f"pid {waiter.pid} for {clean(waiter.mode)} on {on}"
+
+    def _server_time_us(self, picture: Picture, wall_us: int) -> int | None:
+        """Return the server's clock at a time of the host, by the last reading of both."""
+        server, reading = picture.now("pg.server", postgres.Server), picture.current.get("pg.server")
+        return None if server is None or reading is None else wall_us + server.now_us - reading.wall_us
+
+    def numbers(self) -> Iterator[Measured]:
+        if self._most is None:
+            return
+        most, at_us = self._most
+        yield Measured(
+            "Most sessions waiting for locks", f"{most:.0f}", "pg_stat_activity, wait_event_type Lock", at_us
+        )
+        total = human_duration(self._session_s)
+        yield Measured("Time spent waiting for locks, all sessions", total, "sessions waiting × time, from readings")
+        if self._longest is not None:
+            seconds, at_us, who = self._longest
+            text = f"{human_duration(max(0.0, seconds))} ({who})"
+            yield Measured("Longest lock wait", text, "pg_locks.waitstart", at_us)
+        elif self._unknown:
+            yield Measured("Longest lock wait", None, "pg_locks.waitstart needs PostgreSQL 14")
+
+
+class _IoStalls:
+    """Time in which tasks were stalled on I/O and memory, and in which a device with requests completed none."""
+
+    def __init__(self) -> None:
+        self._reading: object = None
+        self._stalled_us: dict[str, int] = {}
+        self._known_us = 0
+        self._devices: dict[str, float] = {}
+
+    def add(self, picture: Picture, point: Point, held_s: float) -> None:
+        both, reading = pair(picture, "host.pressure", host.Pressure), picture.current.get("host.pressure")
+        if both is not None and reading is not self._reading:
+            self._reading = reading
+            self._known_us += int(both.seconds * 1e6)
+            for name, new, old in (
+                ("I/O", both.new.io_full, both.old.io_full),
+                ("memory", both.new.memory_full, both.old.memory_full),
+            ):
+                if new is not None and old is not None and new.total_us >= old.total_us:
+                    self._stalled_us[name] = self._stalled_us.get(name, 0) + new.total_us - old.total_us
+        self._add_devices(picture, held_s)
+
+    def _add_devices(self, picture: Picture, held_s: float) -> None:
+        disks = pair(picture, "host.disks", host.Disks)
+        if disks is None:
+            return
+        before = {row.name: row for row in disks.old.devices}
+        stuck = [
+            row
+            for row in disks.new.devices
+            if row.in_flight and (old := before.get(row.name)) and (row.reads, row.writes) == (old.reads, old.writes)
+        ]
+        if not stuck:
+            return
+        names = {row.name for row in stuck}
+        for device in derive_devices(disks.new, disks, picture.now("host.mounts", host.Mounts)):
+            if device.name in names and {"data", "wal"}.intersection(device.holds):
+                name = f"{device.name} ({', '.join(device.holds)})"
+                self._devices[name] = self._devices.get(name, 0.0) + held_s
+
+    def numbers(self) -> Iterator[Measured]:
+        for name, stalled_us in self._stalled_us.items():
+            of = f"{human_duration(stalled_us / 1e6)} of {human_duration(self._known_us / 1e6)}"
+            if stalled_us:
+                yield Measured(f"All tasks stalled on {name}", of, "/proc/pressure, total of the full line")
+        for name, seconds in self._devices.items():
+            text = f"Requests in flight on {clean(name)}, none completed"
+            yield Measured(text, human_duration(seconds), "/proc/diskstats, readings without a completed read or write")
+
+
+class _Poolers:
+    def __init__(self) -> None:
+        self._clients: tuple[int, int, str] | None = None
+        self._wait: tuple[float, int, str] | None = None
+
+    def add(self, picture: Picture, point: Point, held_s: float) -> None:
+        cluster = picture.now("cluster", ClusterNow)
+        for pooler in () if cluster is None else cluster.poolers:
+            for row in () if pooler.error else pooler.databases:
+                name = clean(f"{pooler.name}, database {row.name}")
+                if row.clients_waiting and (self._clients is None or row.clients_waiting > self._clients[0]):
+                    self._clients = row.clients_waiting, picture.wall_us, name
+                if row.longest_wait_s and (self._wait is None or row.longest_wait_s > self._wait[0]):
+                    self._wait = row.longest_wait_s, picture.wall_us, name
+
+    def numbers(self) -> Iterator[Measured]:
+        if self._clients is not None:
+            count, at_us, name = self._clients
+            yield Measured("Most clients waiting in a pooler", f"{count} ({name})", "PgBouncer, SHOW POOLS", at_us)
+        if self._wait is not None:
+            seconds, at_us, name = self._wait
+            text = f"{human_duration(seconds)} ({name})"
+            yield Measured("Longest wait in a pooler", text, "PgBouncer, SHOW POOLS", at_us)
+
+
+class _Replication:
+    def __init__(self) -> None:
+        self._worst: dict[str, tuple[float, int]] = {}
+
+    def add(self, picture: Picture, point: Point, held_s: float) -> None:
+        for name in ("replication.lag_bytes", "replication.lag_s"):
+            value = point.get(name)
+            if value and (name not in self._worst or value > self._worst[name][0]):
+                self._worst[name] = value, picture.wall_us
+
+    def numbers(self) -> Iterator[Measured]:
+        for name, (value, at_us) in self._worst.items():
+            text = human_bytes(value) if name.endswith("_bytes") else human_duration(value)
+            yield Measured("Largest replication lag", text, "pg_stat_replication or the standby's positions", at_us)

@@ -1,0 +1,179 @@
+"""Times of an incident with how each is known, its summary in sentences, and the questions that are left to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dba_console.core.units import human_duration
+from dba_console.reports.postmortem.episodes import Episode, ReportScope
+from dba_console.reports.postmortem.facts import Cause, GapFacts, IncidentTime, Measured, ReportedRun, SessionFacts
+from dba_console.reports.postmortem.timeline import MAX_NAME, happened_us, text_of
+from dba_console.watch.panels.time_formats import format_rfc3339
+from dba_console.watch.samples.event import Event
+
+_FIRST_ACTS = ("finding.acknowledged", "finding.silenced", "run.started", "note", "mark")
+"""What shows that a person knew of the incident."""
+_PROMPTS = (
+    "Which customers and services noticed it, and how? The numbers above are those of the database only.",
+    "Why did it begin then? What had changed before: releases, load, data, hardware?",
+    "What surprised those who were there? What did they believe at each decision, and on what grounds?",
+    "Which of the conclusions of the console above are right, which are wrong, what did it not see?",
+    "What went well, what went badly, where was luck involved?",
+    "What would have shown it earlier, or shortened it?",
+    "Which actions follow, who owns each, and until when?",
+)
+
+
+def find_moments(scope: ReportScope, events: Sequence[Event]) -> list[IncidentTime]:
+    """Return began, detected, acknowledged, mitigated and ended, each known or with the reason why not."""
+    began, detected = _began(scope), _detected(scope)
+    moments = [began, detected, _acknowledged(scope, detected, events), _mitigated(scope), _ended(scope)]
+    if began.at_us is None:
+        return moments
+    start_us = began.at_us
+    return [
+        IncidentTime(
+            one.name, one.at_us, one.how, None if one.at_us is None else max(0.0, (one.at_us - start_us) / 1e6)
+        )
+        for one in moments
+    ]
+
+
+def _began(scope: ReportScope) -> IncidentTime:
+    if not scope.own:
+        return IncidentTime("began", None, _why_no_finding(scope))
+    first = min(scope.own, key=lambda one: one.since_us)
+    return IncidentTime("began", first.since_us, f"start of {first.id}, as its rule read it (event {first.raised.seq})")
+
+
+def _why_no_finding(scope: ReportScope) -> str:
+    if scope.episodes:
+        return f"{len(scope.episodes)} findings were open already, none was raised in the span"
+    return "no finding was raised in the span"
+
+
+def _detected(scope: ReportScope) -> IncidentTime:
+    if not scope.own:
+        return IncidentTime("detected", None, _why_no_finding(scope))
+    first = min(scope.own, key=lambda one: one.raised.wall_us)
+    return IncidentTime("detected", first.raised.wall_us, f"finding {first.id} was raised (event {first.raised.seq})")
+
+
+def _acknowledged(scope: ReportScope, detected: IncidentTime, events: Sequence[Event]) -> IncidentTime:
+    detected_us = scope.core_us[0] if detected.at_us is None else detected.at_us
+    acts = [
+        one
+        for one in events
+        if one.kind in _FIRST_ACTS and one.who is not None and detected_us <= happened_us(one) <= scope.to_us
+    ]
+    if not acts:
+        return IncidentTime("acknowledged", None, "no act, acknowledgement or note of a person was recorded after that")
+    first = min(acts, key=happened_us)
+    what = {"note": "first note", "mark": "first mark", "run.started": "first run was started"}.get(
+        first.kind, f"{first.kind.replace('.', ' ')}"
+    )
+    return IncidentTime(
+        "acknowledged", happened_us(first), f"{what} by {text_of(first.who or '')[:MAX_NAME]} (event {first.seq})"
+    )
+
+
+def _mitigated(scope: ReportScope) -> IncidentTime:
+    main = scope.main
+    if main is None or not scope.own:
+        return IncidentTime("mitigated", None, _why_no_finding(scope))
+    if main.end is None:
+        return IncidentTime("mitigated", None, f"finding {main.id} was still open at the end of the recording")
+    how = "was cleared" if main.ended_as == "cleared" else "became part of another finding"
+    if main.end.wall_us > scope.to_us:
+        return IncidentTime("mitigated", None, f"finding {main.id} was still open at the end of the span")
+    return IncidentTime("mitigated", main.end.wall_us, f"finding {main.id} {how} (event {main.end.seq})")
+
+
+def _ended(scope: ReportScope) -> IncidentTime:
+    if not scope.own:
+        return IncidentTime("ended", None, _why_no_finding(scope))
+    still_open = [one.id for one in scope.own if one.end is None or one.end.wall_us > scope.to_us]
+    if still_open:
+        return IncidentTime("ended", None, f"still open at the end: {', '.join(dict.fromkeys(still_open))}")
+    ends = [one for one in scope.own if one.end is not None]
+    last = max(ends, key=lambda one: one.end_us(0))
+    seq = last.end.seq if last.end is not None else 0
+    return IncidentTime("ended", last.end_us(0), f"the last finding of it, {last.id}, was cleared (event {seq})")
+
+
+def title_of(scope: ReportScope, session: SessionFacts) -> str:
+    """Return the title: what, where, when."""
+    what = scope.subject or (scope.main.id if scope.main is not None else "no finding")
+    where = session.target or session.id
+    return f"Postmortem: {what} on {where}, {format_rfc3339(scope.core_us[0])[:10]}"
+
+
+def summarize_incident(
+    scope: ReportScope,
+    session: SessionFacts,
+    moments: Sequence[IncidentTime],
+    impact: Sequence[Measured],
+    causes: Sequence[Cause],
+    runs: Sequence[ReportedRun],
+) -> Iterator[str]:
+    """Yield the sentences of the summary, from known facts only."""
+    where = " on host ".join(filter(None, (session.target, session.host))) or f"session {session.id}"
+    known = {one.name: one for one in moments}
+    began, ended = known["began"], known["ended"]
+    if began.at_us is None:
+        yield f"{where}: {began.how}."
+    else:
+        yield f"{where}: {_sentence(causes, scope.main)}"
+        lasted = f"lasted {human_duration(ended.after_s)}" if ended.at_us is not None else f"was {ended.how}"
+        yield f"It began at {_utc(began.at_us)} UTC and {lasted}."
+        yield "It was " + "; ".join(_after(known[name]) for name in ("detected", "acknowledged", "mitigated")) + "."
+    headline = [f"{one.name}: {one.value}" for one in impact if one.value is not None and one.name in _HEADLINES]
+    if headline:
+        yield "; ".join(headline) + "."
+    if runs:
+        yield "Runbooks: " + ", ".join(f"{run.runbook} by {run.who or 'unknown'} ({run.state})" for run in runs) + "."
+
+
+_HEADLINES = frozenset(
+    ("All ordinary connection slots in use", "Transactions below the typical rate", "Longest lock wait",
+     "All tasks stalled on I/O", "Write outage")
+)  # fmt: skip
+
+
+def _sentence(causes: Sequence[Cause], main: Episode | None) -> str:
+    if main is None or not causes:
+        return "no finding."
+    text = causes[0].text
+    return text if text.endswith((".", "…")) else f"{text}."
+
+
+def _utc(wall_us: int) -> str:
+    return format_rfc3339(wall_us)[:19].replace("T", " ")
+
+
+def _after(moment: IncidentTime) -> str:
+    if moment.at_us is None:
+        return f"{moment.name}: not known ({moment.how})"
+    return f"{moment.name} after {human_duration(moment.after_s)}"
+
+
+def open_questions(
+    scope: ReportScope, moments: Sequence[IncidentTime], runs: Sequence[ReportedRun], gaps: Sequence[GapFacts]
+) -> Iterator[str]:
+    """Yield what the recording cannot answer."""
+    for one in moments:
+        if one.at_us is None:
+            yield (
+                f"When was it {one.name}? The recording does not show it: {one.how}."
+                if one.name != "began"
+                else (f"When did it begin? The recording does not show it: {one.how}.")
+            )
+    for gap in gaps[:5]:
+        lasted = human_duration(max(0, gap.to_us - gap.from_us) / 1e6)
+        yield f"What happened from {_utc(gap.from_us)} UTC on for {lasted}? Nothing was recorded: {gap.reason}."
+    for run in runs:
+        if run.deviations:
+            yield f"Run {run.run} deviated from its document {len(run.deviations)} times: should the document change?"
+        if run.state not in ("done", "running"):
+            yield f"Run {run.run} ended as {run.state}: what was left half done?"
+    yield from _PROMPTS

@@ -1,0 +1,171 @@
+"""The timeline of an incident and the decisions in it, from the events of its sessions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
+from dba_console.recording.backlog import Gap
+from dba_console.recording.run_reader import StoredRun
+from dba_console.reports.postmortem.facts import TimelineRow
+from dba_console.watch.samples.event import Event
+
+MAX_ROWS = 400
+MAX_TEXT = 600
+MAX_NAME = 80
+MAX_EXACT_LINES = 40
+_HIDDEN = frozenset(
+    ("heartbeat", "block.asked", "block.seen", "block.started", "step.started", "wait.began", "rows.chosen",
+     "journal.began", "undo.offered", "block.skipped", "input.given", "console.detach")
+)  # fmt: skip
+"""Kinds whose next event says the same, or that only show that something runs."""
+DECISION_KINDS = frozenset(
+    ("run.started", "run.paused", "run.resumed", "block.answered", "choose.taken", "deviation", "person.took",
+     "undo.began", "finding.acknowledged", "finding.silenced", "finding.unsilenced")
+)  # fmt: skip
+_ACTS = frozenset(("block.intent", "block.result", "block.settled", "run.started", "run.ended", "note", "mark"))
+_AGENT = "console"
+
+
+class SessionEvents(NamedTuple):
+    """Events of a session, on the axis of the report."""
+
+    number: int
+    """Number of the session."""
+    events: Sequence[Event]
+    gaps: Sequence[Gap]
+    shift_us: int
+    """Added to their times."""
+    runs: Mapping[str, StoredRun] = {}
+    """Its runs by id: an event has only the beginning of a long record."""
+
+
+def text_of(text: str) -> str:
+    """Return text for the report: masked, sanitized, of limited length."""
+    shown = clean(redact(text))
+    return shown if len(shown) <= MAX_TEXT else shown[:MAX_TEXT] + "…"
+
+
+def happened_us(event: Event) -> int:
+    """Return when it happened, which for a note may be before it was recorded."""
+    return event.wall_us if event.occurred_us is None else event.occurred_us
+
+
+def build_timeline(
+    sessions: Iterable[SessionEvents], from_us: int, to_us: int
+) -> tuple[list[TimelineRow], list[tuple[str, int]]]:
+    """Return the rows in the order of their time, and the kinds with the number of events left out."""
+    rows: list[TimelineRow] = []
+    for session in sessions:
+        for event in session.events:
+            at_us = happened_us(event) + session.shift_us
+            if event.kind not in _HIDDEN and from_us <= at_us <= to_us:
+                rows.append(_row(event, at_us, session))
+        rows += [_gap_row(gap, session) for gap in session.gaps if _in_span(gap, session.shift_us, from_us, to_us)]
+    rows.sort(key=lambda row: row.at_us)
+    return _limit(_fold(rows))
+
+
+def _in_span(gap: Gap, shift_us: int, from_us: int, to_us: int) -> bool:
+    return gap.from_us + shift_us <= to_us and gap.to_us + shift_us >= from_us
+
+
+def _row(event: Event, at_us: int, session: SessionEvents) -> TimelineRow:
+    recorded_us = event.wall_us + session.shift_us
+    return TimelineRow(
+        at_us=at_us,
+        recorded_us=None if recorded_us == at_us else recorded_us,
+        session=session.number,
+        who=_AGENT if event.who is None else text_of(event.who)[:MAX_NAME],
+        kind=clean(event.kind)[:40],
+        text=text_of(event.text),
+        exact=_exact_text(event, session.runs),
+        source=_source(event),
+        severity=event.severity if event.severity in ("warning", "critical") else "info",
+    )
+
+
+def _source(event: Event) -> str:
+    run = event.details.get("run")
+    where = f", run {clean(str(run))[:80]}" if isinstance(run, str) else ""
+    return f"event {event.seq}{where}"
+
+
+def _gap_row(gap: Gap, session: SessionEvents) -> TimelineRow:
+    seconds = max(0, gap.to_us - gap.from_us) / 1e6
+    return TimelineRow(
+        at_us=gap.from_us + session.shift_us,
+        session=session.number,
+        who=_AGENT,
+        kind="gap",
+        text=text_of(f"no samples for {seconds:.0f} s ({gap.samples} missing): {gap.reason}"),
+        source="gaps of the session",
+        severity="warning",
+        last_us=gap.to_us + session.shift_us,
+    )
+
+
+def _exact_text(event: Event, runs: Mapping[str, StoredRun]) -> tuple[str, ...]:
+    """Return the lines of the exact statement or command of an intent, as it was confirmed."""
+    if event.kind != "block.intent":
+        return ()
+    run, seq = runs.get(str(event.details.get("run"))), event.details.get("seq")
+    details = event.details
+    if run is not None and isinstance(seq, int) and 0 < seq <= len(run.records):
+        details = details | run.records[seq - 1].fields
+    preview, parameters = details.get("action_preview"), details.get("params")
+    exact = details.get("statement") or (preview.get("exact") if isinstance(preview, dict) else None)
+    if not exact and run is not None and run.plan is not None:
+        exact = next((block.body for _, block in run.plan.blocks() if block.id == event.details.get("block")), "")
+    lines = str(exact).splitlines() if exact else []
+    if isinstance(parameters, dict) and parameters:
+        lines.append("with " + ", ".join(f"{name}={value}" for name, value in parameters.items()))
+    shown = [text_of(one) for one in lines[:MAX_EXACT_LINES]]
+    return (*shown, "…") if len(lines) > MAX_EXACT_LINES else tuple(shown)
+
+
+def _fold(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
+    """Return the rows with equal events in a row as one; sentences that differ only in their numbers are equal."""
+    folded: list[TimelineRow] = []
+    keys: list[tuple[object, ...]] = []
+    for row in rows:
+        key = (row.session, row.who, row.kind, _without_numbers(row.text), row.exact)
+        if keys and key == keys[-1] and row.kind not in _ACTS:
+            last = folded[-1]
+            end_us = row.last_us or row.at_us
+            folded[-1] = replace(last, last_us=end_us, count=last.count + 1)
+        else:
+            folded.append(row)
+            keys.append(key)
+    return folded
+
+
+def _without_numbers(text: str) -> str:
+    return "".join("#" if sign.isdigit() else sign for sign in text)
+
+
+def _limit(rows: list[TimelineRow]) -> tuple[list[TimelineRow], list[tuple[str, int]]]:
+    """Return at most MAX_ROWS rows, the most important ones, and the number of events left out by kind."""
+    if len(rows) <= MAX_ROWS:
+        return rows, []
+    ranked = sorted(range(len(rows)), key=lambda at: (_importance(rows[at]), at))
+    kept = set(ranked[:MAX_ROWS])
+    left: Counter[str] = Counter()
+    for at, row in enumerate(rows):
+        if at not in kept:
+            left[row.kind] += row.count
+    return [row for at, row in enumerate(rows) if at in kept], left.most_common()
+
+
+def _importance(row: TimelineRow) -> int:
+    """Return 0 for what people did and critical findings, more for less important rows."""
+    if row.kind in DECISION_KINDS or row.kind in _ACTS or row.severity == "critical":
+        return 0
+    if row.kind in ("finding.raised", "finding.cleared", "gap", "clock.jump") or row.kind.startswith("server."):
+        return 1
+    return 2 if row.severity == "warning" else 3

@@ -1,0 +1,47 @@
+"""The view that compares a kept moment with the moment shown: moving in time changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dba_console.tui.keys import ScreenName
+from dba_console.tui.live_state import Moment
+from dba_console.tui.screen_view import Scene, ScrolledPage
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.panels.overview import title_rule
+from dba_console.watch.panels.text_elements import Line, Span, fit_line, line, wrap_lines
+
+LIMIT = 200
+"""Changes listed."""
+
+
+class ComparisonView(ScrolledPage):
+    """What changed from the earlier of the two moments to the later, the largest change first."""
+
+    where: ScreenName = "comparison"
+    hints: tuple[str, ...] = ("back", "compare", "space", "time", "help", "quit")
+
+    def __init__(self, kept: Moment, shown: Callable[[], Moment | None]) -> None:
+        super().__init__()
+        self._kept, self._kept_frame = kept, kept.frame()
+        self._shown = shown
+        self._drawn: tuple[Frame | None, int] = (None, 0)
+        self._lines: list[Line] = []
+
+    def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
+        moment = self._shown()
+        if scene.frame is None or moment is None:
+            return [(), line(Span(f" {scene.waiting_text}", "dim"))]
+        if self._drawn != (scene.frame, width):
+            self._drawn = (scene.frame, width)
+            changes = [line(text) for text in self._texts(scene.frame, moment)]
+            self._lines = [fit_line((Span(" "), *spans), width) for spans in wrap_lines(changes, max(1, width - 2))]
+        head = fit_line(title_rule(line(Span("What changed", "title")), width), width)
+        return [head, *self.scrolled(self._lines, height - 1)]
+
+    def _texts(self, frame: Frame, moment: Moment) -> list[str]:
+        from dba_console.reports.comparison import compare, comparison_lines, server_settings  # loaded when it is used
+
+        pair = [(self._kept_frame, self._kept.picture), (frame, moment.picture)]
+        (old, before), (new, after) = sorted(pair, key=lambda one: one[0].at_us)
+        return comparison_lines(compare(old, new, (server_settings(before), server_settings(after))), LIMIT)
