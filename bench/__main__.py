@@ -13,8 +13,7 @@ from bench.measure import measure, side_by_side
 NAMES = (
     "cost", "startup", "recording", "postmortem", "growth", "keys", "runbook_keys", "stalled", "rules", "shrink",
     "stamp", "long_queries", "fuzz", "watching", "many_tables", "restore", "restore_overhead", "eta", "sweep",
-    "cluster_watch", "cutover", "cutover_killed", "run_overhead", "managers", "quiet",
-    "exports", "diary",
+    "cluster_watch", "cutover", "cutover_killed", "run_overhead", "managers", "quiet", "exports", "diary", "share",
 )  # fmt: skip
 LONG = ("quiet", "fuzz", "cutover", "cutover_killed", "managers")
 """Take an hour (`quiet`) or about a quarter of an hour each: measured only when named, not with `all`."""

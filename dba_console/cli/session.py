@@ -1,4 +1,4 @@
-"""`dba-console session`: list, show, report, export, verify, pin, prune. Only pins and `prune` change sessions."""
+"""`dba-console session`: list, show, report, export, share, verify, pin, prune. Only the last two change sessions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, SessionsOption, new_app
 from dba_console.cli.session_export import export
 from dba_console.cli.session_notes import import_notes, note
+from dba_console.cli.session_share import share
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
@@ -186,6 +187,8 @@ def show_lines(
     ]
     if row.continues:
         lines.append(f"continues {row.continues}, which ended without shutdown")
+    if row.redacted:
+        lines.append(f"a redacted copy of another session (level {row.redacted})")
     if row.note:
         lines.append(f"! {row.note}")
     lines += ["", "gaps" if gaps else "no gaps"]
@@ -242,7 +245,7 @@ def utc_offset(wall_us: int) -> str:
     return f"UTC{offset[:3]}:{offset[3:5]}"
 
 
-app = new_app("Recordings: list, show, report, export, verify, add notes, pin, unpin, prune.")
+app = new_app("Recordings: list, show, report, export, share, verify, add notes, pin, unpin, prune.")
 app.command("note")(note)
 app.command("import-notes")(import_notes)
 
@@ -407,6 +410,7 @@ def _session_target(path: Path) -> tuple[str, str]:
 
 
 app.command("export")(export)
+app.command("share")(share)
 
 
 def _load_config(sessions: str | None) -> LoadedConfig:

@@ -11,6 +11,7 @@ secret follows its name and an assignment sign, or is in a position where a prog
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 MASK = "********"
 _MASKED = f"'{MASK}'"
@@ -167,17 +168,27 @@ def normalise(text: str) -> str:
     >>> normalise("select 'a''b', E'c', $$d$$, -1.5e3 /* e */ from t1 where id = $1")
     'select ?, ?, ?, -?   from t1 where id = $1'
     """
-    parts: list[str] = []
+    shown = {"comment": " ", "literal": "?", "dollar": "?", "number": "?", "cut": "? …"}
+    return "".join(shown.get(kind, body) for kind, body in statement_tokens(text))
+
+
+def statement_tokens(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of a statement, each with its kind: comment, literal, dollar (a dollar-quoted literal), number,
+    name, end (a semicolon), empty (anything between), or cut: a literal whose end only the server knows, and the rest.
+    """
     at = 0
     while (token := _TOKEN.search(text, at)) is not None:
-        kind, body, end = token.lastgroup, token[0], _token_end(token)
-        shown = {"comment": " ", "literal": "?", "dollar": "?", "number": "?"}.get(kind or "", body)
-        parts += [text[at : token.start()], shown]
-        at = end
-        if kind == "literal" and body[0] not in "eE" and "\\'" in body:
+        kind, end = token.lastgroup or "", _token_end(token)
+        if token.start() > at:
+            yield "", text[at : token.start()]
+        if kind == "literal" and token[0][0] not in "eE" and "\\'" in token[0]:
             # If backslashes escape, this literal continues; only the server knows.
-            return "".join([*parts, " …"])
-    return "".join([*parts, text[at:]])
+            yield "cut", text[token.start() :]
+            return
+        yield kind, text[token.start() : end]
+        at = end
+    if at < len(text):
+        yield "", text[at:]
 
 
 def _token_end(token: re.Match[str]) -> int:

@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 
 from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.decoding import from_json
 from dba_console.core.errors import PermissionDenied, SessionError
 from dba_console.core.redact import redact
 from dba_console.watch.probes.host.kernel_files import read_word
@@ -50,6 +51,31 @@ class SessionMeta(Struct, frozen=True, kw_only=True):
     continues: str | None = None
     """Id of the previous session of the same target if it was not closed."""
     format: int = FORMAT
+    redaction: str | None = None
+    """Of a shared copy: a Redaction as JSON."""
+
+    def redacted(self) -> Redaction | None:
+        """Return how this copy was made; None for an original."""
+        if self.redaction is None:
+            return None
+        try:
+            return from_json(self.redaction, Redaction)
+        except MsgspecError:
+            return Redaction(level="unknown", program_version="", events=0, head=None, verified=False)
+
+
+class Redaction(Struct, frozen=True, kw_only=True):
+    """How a shared copy was made from its original."""
+
+    level: str
+    """secrets, names or all."""
+    program_version: str
+    events: int
+    """Events of the original."""
+    head: str | None
+    """Hash of its newest event."""
+    verified: bool
+    """The original matched its hash chain."""
 
 
 def new_meta(

@@ -23,6 +23,7 @@ from dba_console.recording.layout import (
     session_directories,
 )
 from dba_console.recording.recording import Recording
+from dba_console.recording.shared_file import is_shared_file, open_shared
 from dba_console.watch.samples.event import Event
 
 State = Literal["live", "closed", "crashed", "unreadable"]
@@ -45,6 +46,8 @@ class ListedSession(Struct, frozen=True, kw_only=True):
     continues: str | None = None
     note: str | None = None
     """Why it is damaged, if it is."""
+    redacted: str | None = None
+    """Level of a redacted copy."""
 
 
 def list_sessions(sessions: Path) -> list[ListedSession]:
@@ -75,6 +78,7 @@ def row_of(directory: Path) -> ListedSession:
             duration_s=max(0.0, (end_us - start_us) / 1e6), target=None if meta is None else meta.target,
             host=name.host, samples=recording.samples, bytes=size, state=recording.state, pinned=pinned,
             continues=None if meta is None else meta.continues, note=recording.damage,
+            redacted=None if meta is None or (made := meta.redacted()) is None else made.level,
         )  # fmt: skip
     finally:
         recording.close()
@@ -135,7 +139,7 @@ _LIST_HINT = "`dba-console session list` lists the sessions"
 
 
 def resolve(name: str, sessions: Path) -> Path:
-    """Return the session's directory.
+    """Return the session's directory; of a shared file, a directory with its content until this process ends.
 
     Raises SessionError if none or several match, PermissionDenied if `sessions` cannot be read.
     """
@@ -144,6 +148,8 @@ def resolve(name: str, sessions: Path) -> Path:
     named_path = Path(name).expanduser()
     if named_path.name == DATABASE and named_path.is_file():
         return named_path.parent
+    if is_shared_file(named_path):
+        return open_shared(named_path)
     if "/" in name or name in (".", ".."):
         if (named_path / DATABASE).exists():
             return named_path

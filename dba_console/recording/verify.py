@@ -95,6 +95,7 @@ def _verify(recording: Recording) -> Verification:
     else:
         checked.append("session metadata")
         problems += _changed_meta(stored, carried.meta)
+    notes += _redaction_note(recording)
     closed = recording.closed
     try:
         problems += _check_later_notes(rows, closed, stored.meta().get(LATER_NOTES), notes)
@@ -113,6 +114,16 @@ def _verify(recording: Recording) -> Verification:
     unchecked += ALWAYS_UNCHECKED
     answer = Verification(not problems, len(rows), blocks, None, notes + problems[1:], head, runs, checked, unchecked)
     return structs.replace(answer, first_bad=problems[0]) if problems else answer
+
+
+def _redaction_note(recording: Recording) -> Iterator[str]:
+    """Return what a shared copy says of its original, which its own chain cannot prove."""
+    made = None if recording.meta is None else recording.meta.redacted()
+    if made is None:
+        return
+    state = "which verified" if made.verified else "which did not verify"
+    original = f"a session of {made.events} events, {state}; its newest hash: {made.head}"
+    yield f"a redacted copy (level {made.level}) of {original}"
 
 
 def _changed_meta(stored: Source, expected: dict[str, Any]) -> Iterator[str]:

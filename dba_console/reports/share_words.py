@@ -1,0 +1,102 @@
+"""Words that are kept: SQL's own, and ordinary words, which only count as names where they stand as names."""
+
+from __future__ import annotations
+
+_KEYWORDS_TEXT = """
+    abort absolute access action add admin after aggregate all also alter always analyse analyze and any array as
+    asc asensitive assertion assignment asymmetric at atomic attach attribute authorization backward before begin
+    between bigint binary bit boolean both breadth by cache call called cascade cascaded case cast catalog chain
+    char character characteristics check checkpoint class close cluster coalesce collate collation column columns
+    comment comments commit committed compression concurrently configuration conflict connection constraint
+    constraints content continue conversion copy cost create cross csv cube current current_catalog current_date
+    current_role current_schema current_time current_timestamp current_user cursor cycle data database day
+    deallocate dec decimal declare default defaults deferrable deferred definer delete delimiter delimiters depends
+    depth desc detach dictionary disable discard distinct do document domain double drop each else enable encoding
+    encrypted end enum escape event except exclude excluding exclusive execute exists explain expression extension
+    external extract false family fetch filter finalize first float following for force foreign forward freeze from
+    full function functions generated global grant granted greatest group grouping groups handler having header hold
+    hour identity if ilike immediate immutable implicit import in include including increment index indexes inherit
+    inherits initially inline inner inout input insensitive insert instead int integer intersect interval into
+    invoker is isnull isolation join key label language large last lateral leading leakproof least left level like
+    limit listen load local localtime localtimestamp location lock locked logged mapping match matched materialized
+    maxvalue merge method minute minvalue mode month move name names national natural nchar new next nfc nfd nfkc
+    nfkd no none normalize normalized not nothing notify notnull nowait null nullif nulls numeric object of off
+    offset oids old on only operator option options or order ordinality others out outer over overlaps overlay
+    overriding owned owner parallel parameter parser partial partition passing password placing plans policy
+    position preceding precision prepare prepared preserve primary prior privileges procedural procedure procedures
+    program publication quote range read real reassign recheck recursive ref references referencing refresh reindex
+    relative release rename repeatable replace replica reset restart restrict return returning returns revoke right
+    role rollback rollup routine routines row rows rule savepoint schema schemas scroll search second security
+    select sequence sequences serializable server session session_user set setof sets share show similar simple skip
+    smallint snapshot some sql stable standalone start statement statistics stdin stdout storage stored strict strip
+    subscription substring support symmetric sysid system table tables tablesample tablespace temp template
+    temporary text then ties time timestamp to trailing transaction transform treat trigger trim true truncate
+    trusted type types uescape unbounded uncommitted unencrypted union unique unknown unlisten unlogged until update
+    user using vacuum valid validate validator value values varchar variadic varying verbose version view views
+    volatile when where whitespace window with within without work wrapper write xml xmlattributes xmlconcat
+    xmlelement xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable year yes zone
+"""
+KEYWORDS = frozenset(_KEYWORDS_TEXT.split())
+"""pg_get_keywords() of PostgreSQL 15."""
+
+_BUILT_IN_TEXT = """
+    abs aclitem age array_agg array_append array_length array_position array_remove array_to_string avg bigserial
+    bit_length bool bool_and bool_or box bpchar brin btree btrim bytea cardinality ceil ceiling char_length cid cidr
+    circle citext clock_timestamp cmax cmin concat concat_ws count ctid cume_dist currval date_bin date_part
+    date_trunc datemultirange daterange decode dense_rank digest encode every excluded exp first_value float4 float8
+    floor format format_type gen_random_uuid generate_series get_byte gin gist has_table_privilege hash hashtext
+    heap hstore inet initcap int2 int4 int4range int8 int8range isfinite json json_agg json_array_elements
+    json_build_array json_build_object json_extract_path json_object_agg json_populate_record jsonb jsonb_agg
+    jsonb_array_elements jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text
+    jsonb_extract_path_text jsonb_object_agg jsonb_path_query jsonb_set jsonb_typeof lag last_value lastval lead
+    length line ln log lower lpad lseg ltrim macaddr macaddr8 make_date make_interval max md5 min mod money name
+    nextval now ntile num_nonnulls numrange octet_length oid path percent_rank percentile_cont percentile_disc
+    plpgsql point polygon power quote_ident quote_literal quote_nullable random rank refcursor regclass regconfig
+    regexp_match regexp_matches regexp_replace regexp_split_to_array regexp_split_to_table regnamespace regoper
+    regproc regprocedure regrole regtype repeat replace reverse round row_number row_to_json rpad rtrim serial
+    serial4 serial8 set_config setval sha256 sign smallserial spgist split_part sqrt starts_with statement_timestamp
+    stddev stddev_pop stddev_samp string_agg string_to_array strpos sum tableoid tid timestamptz timetz to_char
+    to_date to_json to_jsonb to_number to_regclass to_timestamp to_tsquery to_tsvector transaction_timestamp
+    translate trunc ts_rank tsquery tsrange tstzrange tsvector txid_current unnest upper uuid var_pop var_samp
+    varbit variance width_bucket xid xid8 xmax xmin xmlagg
+"""
+BUILT_IN = frozenset(_BUILT_IN_TEXT.split())
+"""Functions, types and columns that are PostgreSQL's own."""
+
+_MESSAGES_TEXT = """
+    abbreviations above acknowledged acquire activities activity addresses age agent alarm alert allow append
+    application apply archive args assertions async auth authentication autovacuum average backend backslash
+    backtrace behind bgwriter bias bitcode bitmapscan block blocked blocker bodies bonjour buffer buffers bytea
+    bytes caches caseins cert changed checking checkpoints checksum checksums ciphers cleanup cleared client
+    collapse collector command commands compat completion compute concurrency config conforming connections conninfo
+    consistency console count counts cpu crash critical crl ctype current curve damaged datestyle datetimes days
+    deadlock debug debugging decode decoding defer deforming delay destdir destination detected device devices
+    digits dir directories directory dirty disconnections done down dump duration dynamic ecdh effective effort
+    elapsed encryption ended equals error errors estimated exclusion executor exit expressions extra facility factor
+    failed failsafe failure feedback file filename files finding findings finished flush fraction free fsync fuzzy
+    gap gather gathermerge generations geqo gin growing growth hang hangs hash hashagg hashjoin hba heartbeat high
+    hints hit host hostname hosts hot hours huge ident identifier identifiers idle ignore inclusive incremental
+    indexonlyscan indexscan info init intervalstyle invalid jit job jobs keep keepalives kernel keyfile keys kill
+    killed kind known krb last late leader length level libraries library line list locks log logging logical
+    longest lost low lru lsn maintenance material max maxpages measured mem memoize memory mergejoin messages min
+    minute minutes miss missing mods monetary monitor more mount mounts multiplier multixact namespace naptime
+    nestloop network node nodes nonsystem normal note num number numbers object objects open operation operations
+    operator optimize output page pages params parse participation partitionwise passphrase path pct pending per
+    percent permissions picture pid place plan planner pool pooler port post postgresql pre pred prefer prefetch
+    prefix preload pressure pretty print problem process processes profiling program programs progress promote
+    protocol provider pruning query random rate reached reader reading ready receiver reclaim recording recovery
+    recycle refused relation reload remove replication reserved restore restored retained retrieve retry reverted
+    rewritten rotation rows run running runs sample sampled samples saved scale scan second seconds seed segment
+    selection sender senders sent seq seqscan seqscans session sessions setup shared siblings size slot slots slow
+    socket sort source space speed split ssl stack stage stalled standard standby started startup state stats status
+    stopped storage streaming string strings subject sum superuser supports swap sync synchronize synchronous syslog
+    tablespaces target tcp then thread threads threshold throughput tidscan timeline timeout timezone timing title
+    toast total trace track transactions tree trend tuple unavailable unix unknown usage used users verbosity waiter
+    waiting waits wal warning week worker workers worktable writer writes writing written xid xmlbinary xmloption
+    zero
+"""
+_MESSAGES = frozenset(_MESSAGES_TEXT.split())
+"""Words in names of settings (pg_settings of PostgreSQL 15), in messages, and in names of fields."""
+
+ORDINARY = KEYWORDS | BUILT_IN | _MESSAGES
+"""A name that is one of these is replaced only where it stands as a name."""

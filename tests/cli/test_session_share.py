@@ -1,0 +1,107 @@
+"""`session share` as a command: review, output, full disk; and what opens the file."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dba_console.watch.samples.event import Event
+from tests.build import NOW_US
+from tests.cli.console import Console, own_console
+from tests.disks import mounted
+from tests.unit.recording.recordings import put, recorder, ticks
+
+NOTE = "orders-api on db2 was restarted by kim"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Console]:
+    """A console with one session that has a note."""
+    with own_console() as console:
+        console.sessions.mkdir(parents=True, mode=0o700)
+        made = recorder(console.sessions)
+        put(made, ticks(30))
+        made.put_event(Event(wall_us=NOW_US, kind="note", text=f"application=orders-api: {NOTE}", who="kim"))
+        assert made.close("done")
+        yield console
+
+
+def files(place: Path) -> list[str]:
+    return sorted(path.name for path in place.iterdir())
+
+
+def test_the_file_opens_wherever_a_session_is_named(shared: Console, tmp_path: Path) -> None:
+    file = tmp_path / "case.zip"
+    done = shared.run("session", "share", "last", "--out", str(file), "--yes")
+    assert done.code == 0, done.err
+    assert "30 samples, 3 events, level names" in done.out
+    assert files(tmp_path) == ["case.zip"]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "verified" in shared.run("session", "verify", str(file)).out
+    shown = shared.run("session", "show", str(file))
+    assert "application_8 on host_1 was restarted by user_2" in shown.out and "redacted copy" in shown.out
+    frame = shared.run("replay", str(file), "--show", "connections", "--json")
+    assert frame.code == 0 and '"panels":{"connections"' in frame.out
+    assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("dba-console-*/*-host_1-*"))
+    again = shared.run("session", "share", str(file), "--out", str(tmp_path / "x.zip"), "--yes")
+    assert again.code == 6 and "redacted copy already" in again.err
+    assert files(tmp_path) == ["case.zip"]
+
+
+def test_the_map_is_private_and_beside_nothing_that_is_shared(shared: Console, tmp_path: Path) -> None:
+    assert shared.run("session", "share", "last", "--out", str(tmp_path / "a.zip"), "--yes").code == 0
+    [kept] = (shared.home / "state" / "dba-console" / "share-maps").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600 and kept.parent.stat().st_mode & 0o777 == 0o700
+    assert "orders-api" in kept.read_text()
+    own = tmp_path / "case.json"
+    done = shared.run("session", "share", "last", "--out", str(tmp_path / "b.zip"), "--yes", "--map", str(own))
+    assert done.code == 0 and own.stat().st_mode & 0o777 == 0o600
+
+
+def test_notes_are_reviewed_before_anything_is_written(shared: Console, tmp_path: Path) -> None:
+    file = tmp_path / "case.zip"
+    refused = shared.run("session", "share", "last", "--out", str(file))
+    assert refused.code == 8 and "1 note of people needs a review" in refused.err
+    code, screen = in_terminal(shared, "session", "share", "last", "--out", str(file), typed="yes\n")
+    assert code == 8 and "application_8 on host_1 was restarted" in screen and "not confirmed" in screen
+    assert files(tmp_path) == []
+    code, screen = in_terminal(shared, "session", "share", "last", "--out", str(file), typed="share\n")
+    assert code == 0 and files(tmp_path) == ["case.zip"], screen
+
+
+def in_terminal(console: Console, *arguments: str, typed: str) -> tuple[int, str]:
+    """Run in a terminal; the answer is typed before it is asked for."""
+    ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())
+    process = subprocess.Popen(
+        console.command(*arguments), stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=console.environ(), encoding="utf-8",
+    )  # fmt: skip
+    os.close(theirs)
+    with closing(os.fdopen(ours)):
+        screen = process.communicate(timeout=60)[0]
+    return process.returncode, screen
+
+
+def test_an_existing_file_stays_unless_forced(shared: Console, tmp_path: Path) -> None:
+    file = tmp_path / "case.zip"
+    file.write_text("mine")
+    done = shared.run("session", "share", "last", "--out", str(file), "--yes")
+    assert done.code == 2 and file.read_text() == "mine"
+    assert shared.run("session", "share", "last", "--out", str(file), "--yes", "--force").code == 0
+    assert shared.run("session", "share", "last", "--out", str(file), "--yes", "--level", "much").code == 2
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("size", ["64k", "136k"])
+def test_a_full_disk_leaves_nothing(size: str, shared: Console, tmp_path: Path) -> None:
+    with mounted("tmpfs", tmp_path / "small", "-o", f"size={size}") as place:
+        done = shared.run("session", "share", "last", "--out", str(place / "case.zip"), "--yes")
+        assert done.code != 0 and "error: cannot " in done.err, done
+        assert files(place) == []
