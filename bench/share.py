@@ -17,7 +17,7 @@ import msgspec
 
 from bench.figure import Figure
 from bench.process import resident_mb
-from bench.recording import DAY, write_day, record_blocks
+from bench.recording import DAY, record_blocks, write_day
 from dba_console.recording.points import unpack_points
 from dba_console.recording.recording import Recording
 from dba_console.recording.sample_block import SampleBlock

@@ -37,7 +37,7 @@ def new_environment(*, html: bool, **filters: Callable[..., Any]) -> Environment
     made.filters |= {
         "utc": utc_text,
         "local": date_and_time,
-        "stopwatch": stopwatch,
+        "delta": lambda seconds: stopwatch(int(seconds)),
         "duration": human_duration,
         "bytes": human_bytes,
         "seconds_between": lambda later, earlier: (later - earlier) / 1e6,
@@ -70,7 +70,7 @@ _SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _BLOCK_START = re.compile(r"^(\d*)([.)](?=\s|$)|[#+=-](?=[\s#+=-]|$))")
 """What begins a heading, a list, a line across, if it begins a line."""
-_LINKS = re.compile(r"(?i)(?<=[a-z0-9+.-])(?=://)|(?<=www)(?=\.)|(?=@)")
+_LINKS = re.compile(r"(?i)(?<=[a-z0-9+.-])(?=://)|(?<=www)(?=\.)")
 
 
 def _markdown_value(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _markdown_value(value: Any) -> Any:
 
 
 def escape_markdown(text: str) -> str:
-    r"""Return text that Markdown shows as it is: no markup, HTML, link, mention or table cell.
+    r"""Return text that Markdown shows as it is: no markup, HTML, link or table cell.
 
     >>> print(escape_markdown("<b>*x*</b> | [a](b) http://x"))
     &lt;b&gt;\*x\*&lt;/b&gt; \| \[a\](b) http\://x

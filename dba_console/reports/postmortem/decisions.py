@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from dba_console.core.sanitize import clean
 from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import Decision
@@ -52,30 +54,28 @@ class _Screens:
 
     def decision(self, event: Event, at_us: int, question: str, session: int, shift_us: int) -> Decision:
         picture = self._recording.picture_at(at_us)
-        findings: tuple[str, ...] = ()
-        screen: tuple[str, ...] = ()
-        screen_us, missing = None, ""
-        if picture is None or at_us - picture.wall_us > STALE_US:
-            missing = "no sample was recorded within the minute before"
-        else:
-            history = ChartHistory()
-            new = picture.wall_us not in self._shown and len(self._shown) < MAX_SCREENS
-            if new:
-                history.extend(self._recording.points(picture.wall_us - HISTORY_US, picture.wall_us))
-            events = self._recording.events(to_us=picture.wall_us, limit=LAST_EVENTS) if new else ()
-            frame = derive(picture, history, events)
-            findings, screen_us = tuple(_sentences(frame)), picture.wall_us + shift_us
-            if new:
-                self._shown.add(picture.wall_us)
-                screen = tuple(clean(one) for one in show_text(frame, None, WIDTH, history).splitlines())
-            elif picture.wall_us in self._shown:
-                missing = "the same sample as above"
-            else:
-                missing = f"only the first {MAX_SCREENS} screens are in the report; `dba-console replay --at` shows it"
-        return Decision(
+        decision = Decision(
             at_us=at_us + shift_us, session=session, who=text_of(event.who or "")[:MAX_NAME], text=text_of(event.text),
-            asked=text_of(question), findings=findings, screen=screen, screen_us=screen_us, missing=missing,
+            asked=text_of(question),
         )  # fmt: skip
+        if picture is None or at_us - picture.wall_us > STALE_US:
+            return replace(decision, missing="no sample was recorded within the minute before")
+        screen_us = picture.wall_us + shift_us
+        if picture.wall_us in self._shown:
+            return replace(decision, screen_us=screen_us, repeated=True)
+        drawn = len(self._shown) < MAX_SCREENS
+        self._shown.add(picture.wall_us)
+        history = ChartHistory()
+        if drawn:
+            history.extend(self._recording.points(picture.wall_us - HISTORY_US, picture.wall_us))
+        events = self._recording.events(to_us=picture.wall_us, limit=LAST_EVENTS) if drawn else ()
+        frame = derive(picture, history, events)
+        decision = replace(decision, screen_us=screen_us, findings=tuple(_sentences(frame)))
+        if not drawn:
+            why = f"not one of the first {MAX_SCREENS} of the report; `dba-console replay --at` shows it"
+            return replace(decision, missing=why)
+        lines = show_text(frame, None, WIDTH, history).splitlines()
+        return replace(decision, screen=tuple(clean(one) for one in lines))
 
 
 def _sentences(frame: Frame) -> list[str]:

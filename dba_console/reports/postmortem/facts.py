@@ -81,6 +81,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Time of that sample."""
     missing: str = ""
     """Why there is no screen."""
+    repeated: bool = False
+    """The sample is that of an earlier decision, which has its findings and its screen."""
 
 
 class Cause(Struct, frozen=True, kw_only=True):

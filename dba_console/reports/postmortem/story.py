@@ -127,11 +127,15 @@ def summarize_incident(
         lasted = f"lasted {human_duration(ended.after_s)}" if ended.at_us is not None else f"was {ended.how}"
         yield f"It began at {_utc(began.at_us)} UTC and {lasted}."
         yield "It was " + "; ".join(_after(known[name]) for name in ("detected", "acknowledged", "mitigated")) + "."
-    headline = [f"{one.name}: {one.value}" for one in impact if one.value is not None and one.name in _HEADLINES]
+    headline = [f"{one.name}: {one.value}" for one in impact if one.name in _HEADLINES and _is_notable(one)]
     if headline:
         yield "; ".join(headline) + "."
     if runs:
         yield "Runbooks: " + ", ".join(f"{run.runbook} by {run.who or 'unknown'} ({run.state})" for run in runs) + "."
+
+
+def _is_notable(one: Measured) -> bool:
+    return one.session == 0 and one.value is not None and not one.value.startswith(("0.", "none"))
 
 
 _HEADLINES = frozenset(

@@ -25,7 +25,7 @@ _HIDDEN = frozenset(
 )  # fmt: skip
 """Kinds whose next event says the same, or that only show that something runs."""
 DECISION_KINDS = frozenset(
-    ("run.started", "run.paused", "run.resumed", "block.answered", "choose.taken", "deviation", "person.took",
+    ("run.started", "run.paused", "run.resumed", "block.answered", "deviation", "person.took",
      "undo.began", "finding.acknowledged", "finding.silenced", "finding.unsilenced")
 )  # fmt: skip
 _ACTS = frozenset(("block.intent", "block.result", "block.settled", "run.started", "run.ended", "note", "mark"))
@@ -123,8 +123,10 @@ def _exact_text(event: Event, runs: Mapping[str, StoredRun]) -> tuple[str, ...]:
     if not exact and run is not None and run.plan is not None:
         exact = next((block.body for _, block in run.plan.blocks() if block.id == event.details.get("block")), "")
     lines = str(exact).splitlines() if exact else []
-    if isinstance(parameters, dict) and parameters:
-        lines.append("with " + ", ".join(f"{name}={value}" for name, value in parameters.items()))
+    values = parameters.items() if isinstance(parameters, dict) else ()
+    # Rows are in the exact text.
+    if plain := [f"{name}={value}" for name, value in values if not isinstance(value, dict | list)]:
+        lines.append(f"with {', '.join(plain)}")
     shown = [text_of(one) for one in lines[:MAX_EXACT_LINES]]
     return (*shown, "…") if len(lines) > MAX_EXACT_LINES else tuple(shown)
 
