@@ -389,14 +389,6 @@ class Recording:
             self._notes |= found
             self._notes_in_order = sorted(self._notes.values(), key=_happened_us)
 
-    def output(self) -> list[LogLine]:
-        """Return the lines of commands' output in the order they were recorded."""
-        try:
-            return self._source.output()
-        except Damaged as error:
-            self._note_damage(error)
-            return []
-
     def output(self, from_us: int | None = None, to_us: int | None = None) -> Iterator[LogLine]:
         """Yield the lines of commands' output between two wall times, inclusive, in the order they were written."""
         first, last = -(1 << 62) if from_us is None else from_us, 1 << 62 if to_us is None else to_us

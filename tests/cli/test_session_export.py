@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.console import Console, Done
+from tests.cli.console import CompletedCommand, Console
 from tests.unit.reports.exports import PRACTICE
 
 
-def export(console: Console, *arguments: str, session: Path = PRACTICE) -> Done:
+def export(console: Console, *arguments: str, session: Path = PRACTICE) -> CompletedCommand:
     return console.run("session", "export", str(session), *arguments)
 
 

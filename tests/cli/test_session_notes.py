@@ -10,7 +10,7 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.recording import Recording
 from dba_console.watch.samples.event import Event
-from tests.cli.console import Console, Done
+from tests.cli.console import CompletedCommand, Console
 from tests.unit.reports.test_comparison import FIXTURE
 
 CHAT = (
@@ -35,7 +35,7 @@ def notes_of(directory: Path) -> list[Event]:
         recording.close()
 
 
-def imported(console: Console, text: str, *options: str) -> Done:
+def imported(console: Console, text: str, *options: str) -> CompletedCommand:
     done = console.run("session", "import-notes", "last", *options, stdin=text)
     assert done.code == 0, done.err
     return done

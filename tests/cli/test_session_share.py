@@ -15,7 +15,7 @@ from dba_console.watch.samples.event import Event
 from tests.build import NOW_US
 from tests.cli.console import Console, own_console
 from tests.disks import mounted
-from tests.unit.recording.recordings import put, recorder, ticks
+from tests.unit.recording.recordings import record_samples, recorder, ticks
 
 NOTE = "orders-api on db2 was restarted by kim"
 
@@ -26,7 +26,7 @@ def shared() -> Iterator[Console]:
     with own_console() as console:
         console.sessions.mkdir(parents=True, mode=0o700)
         made = recorder(console.sessions)
-        put(made, ticks(30))
+        record_samples(made, ticks(30))
         made.put_event(Event(wall_us=NOW_US, kind="note", text=f"application=orders-api: {NOTE}", who="kim"))
         assert made.close("done")
         yield console

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.tui.test_console import screen as opened
-from tests.tui.test_findings import FULL, given
+from tests.tui.test_findings import FULL, give_findings
 from tests.unit.reports.incidents import SHIPPED
 
 
@@ -22,7 +22,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def test_e_writes_the_postmortem_of_the_selected_finding(state: Path) -> None:
     async with opened() as screen:
         screen.feed.session = dataclasses.replace(screen.feed.session, directory=SHIPPED)
-        await given(screen, FULL)
+        await give_findings(screen, FULL)
         await screen.press("f", "e")
         await screen.until("postmortem.md and postmortem.html written to")
     [markdown] = state.glob("dba-console/reports/*/postmortem.md")
@@ -32,7 +32,7 @@ async def test_e_writes_the_postmortem_of_the_selected_finding(state: Path) -> N
 
 async def test_without_a_recording_there_is_no_postmortem(state: Path) -> None:
     async with opened() as screen:
-        await given(screen, FULL)
+        await give_findings(screen, FULL)
         await screen.press("f", "e")
         assert "nothing is recorded" in screen.text
 
@@ -40,6 +40,6 @@ async def test_without_a_recording_there_is_no_postmortem(state: Path) -> None:
 async def test_a_finding_that_the_recording_does_not_have_is_named(state: Path) -> None:
     async with opened() as screen:
         screen.feed.session = dataclasses.replace(screen.feed.session, directory=SHIPPED)
-        await given(screen, structs.replace(FULL, id="elsewhere"))
+        await give_findings(screen, structs.replace(FULL, id="elsewhere"))
         await screen.press("f", "e")
         await screen.until("no finding 'elsewhere' in this session")

@@ -184,7 +184,7 @@ def _runs(sources: Iterable[_Source], scope: ReportScope) -> tuple[list[Reported
         source.runs, source.problems = runs_within(
             source.recording.directory, source.own(scope.from_us), source.own(scope.to_us)
         )
-        output = source.recording.output() if source.runs else []
+        output = list(source.recording.output()) if source.runs else []
         for run in source.runs:
             try:
                 facts, numbers = run_facts(run, output, source.index, source.shift_us)

@@ -15,7 +15,7 @@ from dba_console.recording.recording import Recording
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
 from tests.build import NOW_US
-from tests.unit.recording.recordings import meta, put, record, recorder, ticks
+from tests.unit.recording.recordings import meta, record, record_samples, recorder, ticks
 
 LATER_US = NOW_US + 86_400_000_000
 
@@ -33,7 +33,7 @@ def events_of(directory: Path, **span: int) -> list[str]:
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
     made = recorder(tmp_path)
-    put(made, ticks(12))
+    record_samples(made, ticks(12))
     for second in (2, 4, 6):
         made.put_event(Event(wall_us=NOW_US + second * 1_000_000, kind="mark", text=f"mark {second}"))
     made.close("done")
@@ -97,7 +97,7 @@ def test_only_notes_may_follow_the_end_of_a_session(session: Path) -> None:
 
 def test_a_session_left_by_a_killed_agent_takes_notes(tmp_path: Path) -> None:
     made = recorder(tmp_path / "a")
-    put(made, ticks(17))
+    record_samples(made, ticks(17))
     left = tmp_path / made.directory.name
     shutil.copytree(made.directory, left)
     made.close("done")

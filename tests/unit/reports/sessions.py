@@ -14,7 +14,7 @@ from dba_console.watch.samples.sample import Sample, make_part
 from tests.build import NOW_US
 from tests.clocks import HeldClock
 from tests.readings import activity, sessions
-from tests.unit.recording.recordings import put, recorder
+from tests.unit.recording.recordings import record_samples, recorder
 
 SECOND = 1_000_000
 HOSTILE = (
@@ -54,7 +54,7 @@ def recorded(
     for one in events:
         made.put_event(one)
     made.put_lines(lines)
-    put(made, samples)
+    record_samples(made, samples)
     clock.advance(3600)
     assert made.close("done")
     return made.directory

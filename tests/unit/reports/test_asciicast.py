@@ -22,8 +22,8 @@ from dba_console.watch.samples.sample import Sample
 from tests.build import NOW_US
 from tests.clocks import HeldClock
 from tests.requirements import require_tool
-from tests.unit.recording.recordings import meta, put, recorder, ticks
-from tests.unit.recording.run_journals import begun
+from tests.unit.recording.recordings import meta, record_samples, recorder, ticks
+from tests.unit.recording.run_journals import begin_journal
 from tests.unit.reports.cast_reader import Cast, read_cast
 from tests.unit.reports.sessions import HOSTILE, SECOND, event, hostile_ticks, recorded, sampled
 
@@ -71,7 +71,7 @@ def test_findings_and_steps_are_chapters_at_their_times(span: Span) -> None:
 def test_the_header_says_what_a_run_does(tmp_path: Path) -> None:
     directory = recorded(tmp_path, ticks(20))
     clock = HeldClock()
-    journal = begun(directory, clock=clock)
+    journal = begin_journal(directory, clock=clock)
     for seconds, kind in ((3, "run.started"), (4, "block.asked"), (5, "block.answered"), (3, "run.ended")):
         clock.advance(seconds)
         journal.append(JournalRecord(kind=kind, text=kind))
@@ -161,7 +161,7 @@ def test_a_session_cut_short_is_shown_up_to_there(tmp_path: Path) -> None:
 
 def test_a_session_still_written_is_shown_up_to_now(tmp_path: Path) -> None:
     made = recorder(tmp_path)
-    put(made, ticks(13))
+    record_samples(made, ticks(13))
     span = sampled(made.directory)
     assert span.recording.state == "live" and len(cast_of(span).events) == 14
     assert made.close("done")

@@ -22,8 +22,8 @@ from dba_console.watch.samples.event import Event
 from tests.build import NOW_US, part, sample
 from tests.clocks import HeldClock
 from tests.readings import cpu
-from tests.unit.recording.recordings import put, record, recorder, ticks
-from tests.unit.recording.run_journals import ENDED, INTENT, RESULT, RUN, begun
+from tests.unit.recording.recordings import record, record_samples, recorder, ticks
+from tests.unit.recording.run_journals import ENDED, INTENT, RESULT, RUN, begin_journal
 from tests.unit.reports.exports import PRACTICE, exported
 
 KINDS: dict[str, Any] = {"metrics": MetricsData, "logs": LogsData, "traces": TracesData}
@@ -50,8 +50,8 @@ def with_run(tmp_path: Path) -> Path:
     """A session with a run of one step, which ended."""
     clock = HeldClock()
     made = recorder(tmp_path, clock=clock)
-    put(made, ticks(3))
-    journal = begun(made.directory, clock=clock)
+    record_samples(made, ticks(3))
+    journal = begin_journal(made.directory, clock=clock)
     started = JournalRecord(kind="step.started", text="drop it", step="drop-it")
     ended = JournalRecord(kind="step.ended", text="dropped it", step="drop-it", state="done")
     for one in (started, INTENT, RESULT, ended, ENDED):
@@ -103,7 +103,7 @@ def test_findings_and_notes_are_log_records_with_both_times(tmp_path: Path) -> N
     made = recorder(tmp_path)
     secret = "alter role app password 'hunter2'"
     made.put_event(Event(wall_us=NOW_US, occurred_us=NOW_US - 5, kind="note", text=secret, who="ann"))
-    put(made, ticks(1))
+    record_samples(made, ticks(1))
     assert made.close("done")
     text = exported(made.directory, "otlp", signal="logs")
     assert "hunter2" not in text
@@ -127,12 +127,12 @@ def test_a_run_is_a_trace_and_its_steps_are_spans(with_run: Path) -> None:
 def test_nothing_is_read_twice_from_a_session_that_is_being_written(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     samples = ticks(40)
-    put(made, samples[:15])
+    record_samples(made, samples[:15])
     recording = Recording.open(made.directory)
     reader = OtlpReader(recording)
     early = whole(recording)
     both = list(reader.requests(early))
-    put(made, samples[15:])
+    record_samples(made, samples[15:])
     assert made.close("done")
     recording.refresh()
     both += reader.requests(whole(recording)._replace(from_us=early.to_us + 1))

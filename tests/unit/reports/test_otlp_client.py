@@ -20,7 +20,7 @@ from dba_console.reports.export import whole
 from dba_console.reports.otlp import OtlpReader, post_otlp
 from dba_console.reports.otlp_client import OtlpClient, parse_endpoint, parse_headers
 from tests.background import wait_until
-from tests.unit.recording.recordings import put, recorder, ticks
+from tests.unit.recording.recordings import record_samples, recorder, ticks
 
 
 class Reply(NamedTuple):
@@ -166,7 +166,7 @@ def _stop_at_third(posting: Posting):  # type: ignore[no-untyped-def]
 
 def test_a_live_session_is_followed_until_it_is_closed(tmp_path: Path) -> None:
     made, samples = recorder(tmp_path), ticks(30)
-    put(made, samples[:10])
+    record_samples(made, samples[:10])
     recording = Recording.open(made.directory)
     with receiver() as taking:
         posting = Posting(taking.url)
@@ -175,7 +175,7 @@ def test_a_live_session_is_followed_until_it_is_closed(tmp_path: Path) -> None:
         following = threading.Thread(target=post_otlp, args=arguments, daemon=True)
         following.start()
         wait_until(lambda: taking.taken, what="the first samples")
-        put(made, samples[10:])
+        record_samples(made, samples[10:])
         assert made.close("done")
         following.join(60)
         assert not following.is_alive()

@@ -28,7 +28,7 @@ from dba_console.reports.share_text import Level
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.postgres import Sessions
 from tests.build import NOW_US
-from tests.unit.recording.recordings import put, record, recorder, ticks
+from tests.unit.recording.recordings import record, record_samples, recorder, ticks
 from tests.unit.reports.planted import LITERALS, SECRET_FILES, Planted, planted, record_planted
 
 
@@ -226,7 +226,7 @@ def test_none_is_the_same_session_in_one_file(copy: SharedCopy, tmp_path: Path) 
 
 def test_an_original_that_is_still_there_fails_the_share(tmp_path: Path) -> None:
     made = recorder(tmp_path)
-    put(made, ticks(3))
+    record_samples(made, ticks(3))
     hidden = base64.b64encode(b"\x00\x01orders-api\xff").decode()
     made.put_event(Event(wall_us=NOW_US, kind="note", text=f"key of application=orders-api: {hidden}"))
     assert made.close("done")
@@ -236,7 +236,7 @@ def test_an_original_that_is_still_there_fails_the_share(tmp_path: Path) -> None
 
 def test_a_session_that_was_cut_off_is_shared_as_one(tmp_path: Path) -> None:
     made = recorder(tmp_path)
-    put(made, ticks(25))
+    record_samples(made, ticks(25))
     file, done, _ = share(made.directory, tmp_path / "live.zip")
     session = opened(file, tmp_path / "live")
     recording = Recording.open(session)
@@ -264,7 +264,7 @@ def test_what_is_damaged_is_left_out_and_named(tmp_path: Path) -> None:
 
 def test_hostile_text_goes_through_unharmed(tmp_path: Path) -> None:
     made = recorder(tmp_path)
-    put(made, ticks(3))
+    record_samples(made, ticks(3))
     texts = ["<script>x</script>", "=1+1", "a\x1b[2J\u202eb", "{{7*7}}", "''\"\"``", "%s%n", "\ud800", "(" * 500,
              "/" * 500, "::" * 200, "a=" * 500, "%41" * 300, "A" * 5000, "1.2.3.4." * 300, "x@" * 300]  # fmt: skip
     for text in texts:

@@ -13,7 +13,7 @@ from dba_console.jobs.history.past_jobs import JobWindows
 from dba_console.reports.summary import PeriodSummary, ServerSummary, summarize_period, summary_object
 from dba_console.reports.summary_documents import HTML, JSON, MARKDOWN, summary_documents
 from dba_console.watch.panels.time_formats import format_rfc3339
-from tests.unit.recording.run_journals import RUN, begun
+from tests.unit.recording.run_journals import RUN, begin_journal
 from tests.unit.reports.weeks import DAY_US, END_US, GB, HOUR_US, START_US, week, write_history
 
 HOUR_S = 3600.0
@@ -87,7 +87,7 @@ def test_dumps_have_trend_and_result(sessions: list[Path]) -> None:
 
 def test_runs_and_rehearsals_are_listed(tmp_path: Path) -> None:
     [first, _] = week(tmp_path / "week")
-    begun(first)
+    begin_journal(first)
     [run] = only(summarized([first])).runs
     assert (run.run, run.runbook, run.state) == (RUN, "cache-drop", "running")
 

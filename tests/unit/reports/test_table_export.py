@@ -20,7 +20,7 @@ from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.postgres import HeldLock, Locks, LockWaiter
 from tests.build import NOW_US, part, sample
 from tests.readings import activity, sessions
-from tests.unit.recording.recordings import put, record, recorder, ticks
+from tests.unit.recording.recordings import record, record_samples, recorder, ticks
 from tests.unit.reports.exports import PRACTICE, exported
 
 
@@ -92,7 +92,7 @@ def test_an_event_is_one_line_with_its_time_and_secrets_masked(tmp_path: Path) -
     made = recorder(tmp_path)
     text = "=cmd|' /C calc'!A0\n2026,forged alter role a password 'hunter2' \x1b[2J"
     made.put_event(Event(wall_us=NOW_US, occurred_us=NOW_US - 60_000_000, kind="note", text=text, who="ann"))
-    put(made, ticks(1))
+    record_samples(made, ticks(1))
     assert made.close("done")
     lines = exported(made.directory, "csv", table="events").splitlines()
     [note] = [row for row in rows("\n".join(lines)) if row["kind"] == "note"]
