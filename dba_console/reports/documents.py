@@ -19,7 +19,7 @@ from markupsafe import Markup
 from dba_console.core.atomic_files import complete_file
 from dba_console.core.errors import ConsoleError, PermissionDenied, UsageError
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339, stopwatch
+from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
 
 _TEMPLATES = Path(__file__).parent
 
@@ -37,7 +37,7 @@ def new_environment(*, html: bool, **filters: Callable[..., Any]) -> Environment
     made.filters |= {
         "utc": utc_text,
         "local": date_and_time,
-        "delta": lambda seconds: stopwatch(int(seconds)),
+        "delta": _delta,
         "duration": human_duration,
         "bytes": human_bytes,
         "seconds_between": lambda later, earlier: (later - earlier) / 1e6,
@@ -45,6 +45,12 @@ def new_environment(*, html: bool, **filters: Callable[..., Any]) -> Environment
         **filters,
     }
     return made
+
+
+def _delta(seconds: float) -> str:
+    """Return `+0:00:02` or `-0:00:18`, whole seconds towards zero."""
+    whole = abs(int(seconds))
+    return f"{'-' if seconds <= -1 else '+'}{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def utc_text(wall_us: int) -> str:
