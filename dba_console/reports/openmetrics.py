@@ -75,7 +75,10 @@ class SeriesFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError:
+            pass  # a full disk was reported; the file has no name
 
     def add(self, metric: Metric, labels: Labels, at_ms: int, value: float) -> None:
         """Add the next point of a series."""
@@ -95,6 +98,7 @@ class SeriesFile:
                 packed = self._compressor.compress(times.tobytes() + values.tobytes())
                 self._chunks.setdefault(series, []).append(_Chunk(self._file.tell(), len(packed), len(times)))
                 self._file.write(packed)
+            self._file.flush()
         except OSError as error:
             raise ConsoleError(
                 f"cannot write a temporary file in {tempfile.gettempdir()}: {error.strerror}",

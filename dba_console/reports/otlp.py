@@ -224,6 +224,7 @@ def _metric(metric: Metric, points: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _log_record(event: Event) -> dict[str, Any]:
     occurred_us = event.wall_us if event.occurred_us is None else event.occurred_us
+    details = {} if event.kind.startswith("session.") else event.details  # checksums of the recording
     record = {
         "timeUnixNano": _nanoseconds(occurred_us),
         "observedTimeUnixNano": _nanoseconds(event.wall_us),
@@ -233,7 +234,7 @@ def _log_record(event: Event) -> dict[str, Any]:
         "eventName": PREFIX + event.kind,
         "attributes": attributes(
             {"seq": event.seq, "tag": event.tag, "user.name": event.who}
-            | {PREFIX + name: value for name, value in event.details.items()}
+            | {PREFIX + name: value for name, value in details.items()}
         ),
     }
     if isinstance(run := event.details.get("run"), str):
@@ -249,8 +250,8 @@ def run_spans(run: StoredRun) -> list[dict[str, Any]]:
     name, about = run.directory.name, run.about
     began = next((record for record in run.records if record.kind == STARTED), run.records[0])
     whole = {
-        "run": name, "runbook": about.runbook, "mode": about.mode, "target": about.target, "user.name": about.who,
-        "damage": run.damage,
+        "run": name, "runbook": about.runbook, "mode": about.mode, "target": about.target,
+        "user.name": about.who or None, "damage": run.damage,
     }  # fmt: skip
     root = _span(name, "", about.title or about.runbook, began, run.ended, run.records, whole)
     titles = {} if run.plan is None else {step.id: step.title for step in run.plan.steps}

@@ -129,7 +129,7 @@ class OtlpClient:
                 tried = f" after {attempt} attempts" if attempt > 1 else ""
                 raise ConnectError(f"{self._url.geturl()}/v1/{signal} did not accept the export{tried}: {problem}")
             pause_s = _pause_s(attempt, None if answer is None else answer.retry_after)
-            self._report(f"{problem}; next attempt in {pause_s:.0f} s")
+            self._report(f"{self._url.geturl()}: {problem}; next attempt in {pause_s:.0f} s")
             self._pause(pause_s)
 
     def _try(self, path: str, packed: bytes) -> tuple[OtlpAnswer | None, str]:
@@ -139,7 +139,8 @@ class OtlpClient:
         except LaneTimeout:
             return None, f"no answer within {self.deadline_s:g} s"
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return None, clean(redact(str(error))) or type(error).__name__
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            return None, clean(redact(str(why)))
         if 300 <= answer.status < 400:
             return answer, f"redirected to {clean(redact(answer.location or '?'))}, which is not followed"
         text = clean(redact(answer.body[:300].decode("utf-8", "replace")))

@@ -106,7 +106,7 @@ def test_a_busy_receiver_is_asked_again_when_it_says_so() -> None:
     assert len(made.taken) == 3
     assert posting.pauses[0] == 7
     assert 1 <= posting.pauses[1] <= 2
-    assert posting.said[0].startswith("503 Service Unavailable")
+    assert posting.said[0] == f"{made.url}: 503 Service Unavailable {{}}; next attempt in 7 s"
 
 
 def test_a_receiver_that_stays_busy_is_given_up() -> None:
