@@ -164,9 +164,9 @@ def _event(text: str, occurred_us: int | None, author: str = "") -> Event:
 
 
 def _stored_text(event: Event) -> str:
-    from dba_console.recording.journal import tidy
+    from dba_console.recording.journal import one_line
 
-    return tidy(event).text
+    return one_line(redact(event.text))
 
 
 def _resolve(name: str, sessions: str | None) -> Path:

@@ -15,7 +15,7 @@ RESERVED_BYTES = 4096
 
 
 def write_atomically(directory: str, name: str, content: bytes, *, synced: bool = True) -> None:
-    """name` in one step (0600). Raises OSError/name` in one step (0600). Raises OSError."""
+    """Replace `directory/name` in one step (mode 0600). Raises OSError."""
     part = os.path.join(directory, f".{name}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

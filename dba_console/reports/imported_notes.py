@@ -107,8 +107,8 @@ def _again(pattern: str) -> str:
 
 
 _STAMP = (
-    rf"[\[(]?\s?(?:(?:{_DATE}(?:T|,?\s+(?:at\s+|um\s+)?))?{_TIME}(?![\d:])"
-    rf"|{_again(_TIME)},?\s+{_again(_DATE)})\s?[\])]?"
+    rf"[\[(]?\s?(?:{_again(_TIME)}(?:,\s+|\s+•\s+){_again(_DATE)}"
+    rf"|(?:{_DATE}(?:T|,?\s+(?:(?:at|um|•)\s+)?))?{_TIME}(?![\d:]))\s?[\])]?"
 )
 _STAMPED = re.compile(rf"(?i)(?P<indent>\s*)(?:[-*•|>]\s+)?(?P<stamp>{_STAMP})(?=\s|$|[-–—|:]\s)")
 _HEAD = 200
@@ -125,7 +125,7 @@ _AUTHORED = re.compile(
     rf"<[@+~&% ]?(?P<nick>[^<>\s][^<>]{{0,60}})>\s?(?P<said>.*)"
     rf"|\*\s(?P<doer>\S+)\s(?P<did>.*)"
     rf"|[@+~&%]?(?P<piped>\S{{1,60}})\s*(?:\||\t)\s?(?P<line>.*)"
-    rf"|(?P<name>{_NAME}):\s+(?P<text>.*)",
+    rf"|(?P<name>{_NAME}):(?:\s+(?P<text>.*))?",
     re.S,
 )
 _LONE_NAME = re.compile(rf"\s*(?P<author>{_NAME})\s*")
@@ -297,7 +297,7 @@ class _Messages:
         if authored is None:
             self._open = _Open(number, line, occurred_us, "" if rest else self._author, [rest])
             return
-        author, text = next((authored[who], authored[what]) for who, what in _AUTHOR_GROUPS if authored[who])
+        author, text = next((authored[who], authored[what] or "") for who, what in _AUTHOR_GROUPS if authored[who])
         self._open = _Open(number, line, occurred_us, author.strip(), [text])
 
     def _take_name_before(self, likely: bool) -> None:

@@ -5,6 +5,7 @@ A number without a source does not appear: what was not recorded is named as a g
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +14,15 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.core.clock import rfc3339
+from dba_console.core.decoding import convert
 from dba_console.core.errors import SessionError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
-from dba_console.jobs.history.history_reader import read_job_history
-from dba_console.jobs.history.past_jobs import JobWindows, PastRuns, forecast_window
+from dba_console.jobs.history.history_reader import job_history_view, read_job_history
+from dba_console.jobs.history.job_history import KeptHistory, KeptJob
+from dba_console.jobs.history.past_jobs import JobWindows, PastRuns, TargetJobHistory, forecast_window
+from dba_console.jobs.history.past_runs import JobRun, RunFacts, make_run
 from dba_console.jobs.panels.job_history import forecast_sentences
 from dba_console.recording.layout import parse_name
 from dba_console.recording.recording import Recording
@@ -28,6 +32,8 @@ from dba_console.reports.growth import ComingDate, Growth, Reading, coming_dates
 from dba_console.reports.postmortem.episodes import Episode, read_episodes
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.jobs import JobKey
 
 READINGS = 16
 """Sizes are read at least this often in the period, and at the start and the end of each session."""
@@ -182,7 +188,10 @@ def summarize_period(
 
 def _server(key: str, parts: list[_Part], from_us: int, to_us: int, windows: JobWindows) -> ServerSummary:
     readings = list(_readings(parts, (to_us - from_us) // READINGS))
+    findings, ended_jobs = _read_events(parts, from_us, to_us)
     history = read_job_history(key)
+    if not history.jobs:
+        history = _history_of_events(ended_jobs, history)
     jobs = [_job(job, from_us, to_us, windows) for job in history.jobs]
     gaps, short = _gaps(parts, from_us, to_us)
     dates = [*coming_dates(readings), *_outgrown(history.jobs, windows)]
@@ -191,7 +200,7 @@ def _server(key: str, parts: list[_Part], from_us: int, to_us: int, windows: Job
         sessions=[_session(part.recording) for part in parts],
         recorded_s=max(0.0, (to_us - from_us - sum(gap.to_us - gap.from_us for gap in [*gaps, *short])) / 1e6),
         dates=sorted(dates, key=lambda one: one.at_us or 0),
-        findings=_findings(parts, from_us, to_us),
+        findings=findings,
         jobs=[job for job in jobs if job is not None],
         jobs_note=None if history.note is None else clean(history.note),
         runs=list(_runs(parts, from_us, to_us)),
@@ -252,16 +261,22 @@ class _Found:
         )  # fmt: skip
 
 
-def _findings(parts: Sequence[_Part], from_us: int, to_us: int) -> list[FindingSummary]:
+def _read_events(
+    parts: Sequence[_Part], from_us: int, to_us: int
+) -> tuple[list[FindingSummary], list[tuple[JobKey, JobRun]]]:
+    """Return the findings of the period, and the dumps and restores that the sessions saw end."""
     by_id: dict[str, _Found] = {}
+    jobs: list[tuple[JobKey, JobRun]] = []
     for part in parts:
-        for episode in read_episodes(part.recording.events()):
+        events = part.recording.events()
+        for episode in read_episodes(events):
             end_us = episode.end_us(part.recording.last_us)
             if episode.since_us <= to_us and end_us >= from_us:
                 found = by_id.setdefault(episode.id, _Found())
                 found.add(episode, max(from_us, episode.since_us), min(to_us, end_us))
-    found_all = [found.summary(name) for name, found in by_id.items()]
-    return sorted(found_all, key=lambda one: (-_rank(one.severity), -one.open_s, one.id))
+        jobs += [run for event in events if event.kind == "job.ended" and (run := _run_of_event(event)) is not None]
+    findings = [found.summary(name) for name, found in by_id.items()]
+    return sorted(findings, key=lambda one: (-_rank(one.severity), -one.open_s, one.id)), jobs
 
 
 def _rank(severity: str) -> int:
@@ -299,6 +314,42 @@ def _job(job: PastRuns, from_us: int, to_us: int, windows: JobWindows) -> Summar
         usual_s=job.usual_s, forecast=forecast_sentences(found),
         last_error=clean(redact(error or "")),
     )  # fmt: skip
+
+
+class _EndedJob(Struct):
+    """Details of the event of a job's end; without a start they are not of use here."""
+
+    kind: str
+    started_us: int
+    seconds: float
+    database: str | None = None
+    user: str | None = None
+
+
+_RUN_FACTS = ("size_bytes", "bytes", "format", "version", "jobs", "exit", "errors", "last_error")
+
+
+def _history_of_events(ended: Sequence[tuple[JobKey, JobRun]], known: TargetJobHistory) -> TargetJobHistory:
+    """Return the dumps and restores of events, for a server whose job history is not on this host."""
+    if not ended:
+        return known
+    runs: dict[JobKey, list[JobRun]] = {}
+    for key, run in ended:
+        runs.setdefault(key, []).append(run)
+    jobs = [KeptJob(*key, watched_since_us=0, runs=job_runs) for key, job_runs in runs.items()]
+    note = "from the events of these sessions: the job history of this server is not on this host"
+    return msgspec.structs.replace(job_history_view(KeptHistory(0, jobs)), note=note)
+
+
+def _run_of_event(event: Event) -> tuple[JobKey, JobRun] | None:
+    details = event.details
+    facts = {name: details[name] for name in _RUN_FACTS if name in details} | {"whole": details.get("ok")}
+    try:
+        one = convert(details, _EndedJob)
+        run = make_run(one.started_us, one.seconds, False, convert(facts, RunFacts))
+        return (one.kind, one.database, one.user), run
+    except msgspec.ValidationError:
+        return None  # its start was not observed
 
 
 def _outgrown(jobs: Sequence[PastRuns], windows: JobWindows) -> Iterator[ComingDate]:
@@ -369,8 +420,10 @@ def _why_ended(recording: Recording) -> str:
         return f"session {name} is still being recorded"
     if recording.closed is None:
         return f"session {name} ended without being closed"
-    ended = [event.text for event in recording.events() if event.kind == "session.end"]
-    return f"session {name}: {ended[-1] if ended else 'recording ended'}"
+    try:
+        return f"session {name} ended: {json.loads(recording.closed)['reason']}"
+    except (ValueError, KeyError, TypeError):
+        return f"session {name} ended"
 
 
 def summary_object(found: PeriodSummary) -> dict[str, Any]:

@@ -49,6 +49,17 @@ def test_notes_appear_at_the_time_they_happened(session: Path) -> None:
     assert events_of(session, limit=4) == ["b", "mark 6", "summary"]
 
 
+def test_events_keep_their_order_if_the_clock_was_set_back(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    put(made, ticks(3))
+    for place, second in enumerate((5, 10, 3, 8)):
+        made.put_event(Event(wall_us=NOW_US + second * 1_000_000, kind="mark", text=f"mark {place}"))
+    made.close("done")
+    append_notes(made.directory, [note("a", 7), note("b", 1)])
+    assert events_of(made.directory) == ["b", "mark 0", "a", "mark 1", "mark 2", "mark 3"]
+    assert verify(made.directory).ok
+
+
 def test_a_session_with_later_notes_is_verified_and_says_so(session: Path) -> None:
     append_notes(session, [note("a", 3)])
     append_notes(session, [note("b", 5), note("c")])

@@ -85,6 +85,16 @@ def test_dumps_have_trend_and_result(sessions: list[Path]) -> None:
     assert "password=********" in job.last_error
 
 
+def test_a_copied_session_shows_the_dumps_it_saw_end(
+    sessions: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another host"))
+    server = only(summarized(sessions))
+    [job] = server.jobs
+    assert (job.name, job.runs, job.failed, job.last_s) == ("pg_dump of app", 1, 1, 3600.0)
+    assert server.jobs_note == "from the events of these sessions: the job history of this server is not on this host"
+
+
 def test_runs_and_rehearsals_are_listed(tmp_path: Path) -> None:
     [first, _] = week(tmp_path / "week")
     begin_journal(first)
@@ -97,7 +107,7 @@ def test_what_was_not_recorded_is_named(sessions: list[Path]) -> None:
     gaps = [(gap.from_us, (gap.to_us - gap.from_us) // HOUR_US) for gap in server.gaps]
     assert gaps == [(START_US - DAY_US, 24), (START_US + 71 * HOUR_US, 7)]
     assert server.gaps[0].reason == "before the first of these sessions"
-    assert server.gaps[1].reason.endswith("recording ended: the requested time is over")
+    assert server.gaps[1].reason.endswith(" ended: the requested time is over")
     assert server.recorded_s == (7 * 24 - 7) * HOUR_S
 
 

@@ -92,7 +92,15 @@ def _findings(at_us: int) -> list[Event]:
 
 
 def _later_findings(at_us: int) -> list[Event]:
-    return [finding("raised", at_us + 160 * HOUR_US, "disk-full", "critical", "/data fills")]
+    ended_us = at_us + 100 * HOUR_US
+    details = {
+        "kind": "pg_dump", "database": "app", "user": "alice", "started_us": ended_us - HOUR_US, "ended_us": ended_us,
+        "seconds": 3600.0, "ok": False, "errors": 3, "phases": {"data": 3000.0},
+    }  # fmt: skip
+    return [
+        Event(wall_us=ended_us, kind="job.ended", text="pg_dump of app ended", details=details),
+        finding("raised", at_us + 160 * HOUR_US, "disk-full", "critical", "/data fills"),
+    ]
 
 
 def write_history(state: Path) -> None:
