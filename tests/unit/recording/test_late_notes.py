@@ -51,7 +51,7 @@ def test_notes_appear_at_the_time_they_happened(session: Path) -> None:
 
 def test_events_keep_their_order_if_the_clock_was_set_back(tmp_path: Path) -> None:
     made = recorder(tmp_path)
-    put(made, ticks(3))
+    record_samples(made, ticks(3))
     for place, second in enumerate((5, 10, 3, 8)):
         made.put_event(Event(wall_us=NOW_US + second * 1_000_000, kind="mark", text=f"mark {place}"))
     made.close("done")
