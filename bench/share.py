@@ -10,7 +10,6 @@ import gc
 import os
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -39,11 +38,12 @@ def run(smoke: bool = False) -> list[Figure]:
             session = write_day(Path(place), blocks, wanted)
             gc.collect()
             before = resident_mb(os.getpid())
-            took = _timed(lambda session=session: _share(session))  # type: ignore[misc]
+            took, used = _share(session)
             size, shared = _size(session), (session.parent / "shared.zip").stat().st_size
             details = f"{wanted} samples under load, {size / 1e6:.0f} MB"
             figures += [
                 Figure(f"share, {called}", took, "s", None, details),
+                Figure(f"share, {called}, CPU time", used, "s"),
                 Figure(f"share, {called}, size of the file against the session", 100 * shared / size, "%"),
                 Figure(f"share, {called}, memory", resident_mb(os.getpid()) - before, "MB"),
             ]
@@ -54,7 +54,7 @@ def _planted(each: int) -> list[Figure]:
     what = planted(each)
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
         session = record_planted(Path(place), what)
-        took = _timed(lambda: _share(session))
+        took, _ = _share(session)
         opened = Path(place) / "opened"
         opened.mkdir()
         content = _content(extract(session.parent / "shared.zip", opened))
@@ -69,13 +69,16 @@ def _planted(each: int) -> list[Figure]:
     ]
 
 
-def _share(session: Path) -> None:
+def _share(session: Path) -> tuple[float, float]:
+    """Share a session; return the seconds, and those of CPU time."""
+    began, used = time.perf_counter(), time.process_time()
     recording = Recording.open(session)
     sharer = SessionSharer(recording, NameMap(), "names")
     sharer.learn(lambda _: None)
     with (session.parent / "shared.zip").open("wb") as file:
         sharer.write(file, session.parent, lambda _: None)
     recording.close()
+    return time.perf_counter() - began, time.process_time() - used
 
 
 def _content(session: Path) -> bytes:
@@ -91,10 +94,3 @@ def _content(session: Path) -> bytes:
 
 def _size(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-
-
-def _timed(work: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began

@@ -179,12 +179,10 @@ class SessionSharer:
         return copy
 
     def _write_all(self, store: Store, runs: RunCopier, progress: Progress) -> None:
-        beside = _Beside(
-            [self._event(event, runs) for event in self._stored.events],
-            [self._records.line(line) for line in self._stored.lines],
-            [gap._replace(reason=self._text.rewrite("text", gap.reason)) for gap in self._stored.gaps],
-        )
-        self._events = len(beside.events)
+        stored = self._stored
+        gaps = [gap._replace(reason=self._text.rewrite("text", gap.reason)) for gap in stored.gaps]
+        beside = _Beside(stored.events, stored.lines)
+        self._events = len(stored.events)
         writer = BlockWriter()
         for block in self._blocks(progress):
             writer.restart()
@@ -195,12 +193,19 @@ class SessionSharer:
             if block.points is not None:
                 items.append(BlockEnd(writer.base_seq, block.points))
             self._samples += len(block.samples)
-            beside.gaps += block.gaps
-            events, lines, gaps = beside.until(block.last_us)
-            store.write(Batch(items, events, gaps, lines))
-        while any(rest := beside.until(None)):
-            events, lines, gaps = rest
-            store.write(Batch([], events, gaps, lines))
+            # After the samples of their time, whose queries they quote.
+            store.write(self._batch(items, beside.until(block.last_us), gaps + block.gaps, runs))
+            gaps = []
+        while any(rest := beside.until(None)) or gaps:
+            store.write(self._batch([], rest, gaps, runs))
+            gaps = []
+
+    def _batch(
+        self, items: list[SampleRow | BlockEnd], beside: tuple[list[Event], list[LogLine]], gaps: list[Gap],
+        runs: RunCopier,
+    ) -> Batch:  # fmt: skip
+        events, lines = beside
+        return Batch(items, [self._event(event, runs) for event in events], gaps, [*map(self._records.line, lines)])
 
     def _meta(self) -> SessionMeta:
         """Return the metadata of the copy."""
@@ -334,18 +339,15 @@ class _Block(NamedTuple):
 
 
 class _Beside:
-    """Events, lines and gaps that are written with the samples of their time, each in its own order."""
+    """Events and lines that are written with the samples of their time, each in its own order."""
 
-    def __init__(self, events: list[Event], lines: list[LogLine], gaps: list[Gap]) -> None:
-        self.events, self.lines, self.gaps = events, lines, gaps
-        self._written = [0, 0, 0]
+    def __init__(self, events: list[Event], lines: list[LogLine]) -> None:
+        self._events, self._lines = events, lines
+        self._written = [0, 0]
 
-    def until(self, wall_us: int | None) -> tuple[list[Event], list[LogLine], list[Gap]]:
+    def until(self, wall_us: int | None) -> tuple[list[Event], list[LogLine]]:
         """Return the next ones, up to a time."""
-        events, lines, gaps = self._next(0, self.events, wall_us), self._next(1, self.lines, wall_us), []
-        if self._written[2] < len(self.gaps):
-            gaps, self._written[2] = self.gaps[self._written[2] :], len(self.gaps)
-        return events, lines, gaps
+        return self._next(0, self._events, wall_us), self._next(1, self._lines, wall_us)
 
     def _next(self, which: int, rows: list[T], wall_us: int | None) -> list[T]:
         first = last = self._written[which]

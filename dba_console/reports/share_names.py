@@ -41,7 +41,8 @@ _DIRECTORIES = """
     dump dumps etc global home lib lib64 local log logs main media mnt mount node opt out pg pgdata pgsql pg_wal
     pg_xlog postgres postgresql proc root run runs sbin scratch session sessions share shm shared socket srv state
     sys system systemd tablespace tablespaces tmp usr var var_lib volume volumes wal wal_archive walarchive work
-    dba-console steps initdb docker containers docker.sock standby primary replica server etc.d recovery
+    dba-console steps initdb docker containers docker.sock standby primary replica server etc.d recovery tmpfs
+    overlay none udev devtmpfs sysfs mapper rootfs disk by-uuid by-id
 """
 _KEPT: dict[str, frozenset[str]] = {
     "host": frozenset({"localhost", "local", "[local]", "postgresql.org", "0", "*"}),
@@ -100,10 +101,7 @@ class NameMap:
         self._kept = frozenset(kept)
         self.stored = stored or StoredMap(key=secrets.token_hex(16))
         self.learning = True
-        self.counts: Counter[str] = Counter()
-        """Names seen, by kind."""
         self._learnt: dict[str, str] = {}
-        self._seen: set[str] = set()
         self._issued = {one.text for one in self.stored.names.values()}
         self._numbers: Counter[str] = Counter()
         for one in self.stored.names.values():
@@ -123,7 +121,6 @@ class NameMap:
             if before is None or before == ADDRESS or KINDS.index(kind) < _rank(before):
                 self._learnt[original] = kind
             return original
-        self._count(original, kind)
         return self._assigned(original, kind)
 
     def address(self, address: Address) -> str:
@@ -134,7 +131,6 @@ class NameMap:
         if self.learning:
             self._learnt.setdefault(original, ADDRESS)
             return original
-        self._count(original, ADDRESS)
         return self._assigned(original, ADDRESS)
 
     def known(self, original: str) -> str | None:
@@ -144,7 +140,6 @@ class NameMap:
         found = self.stored.names.get(original) or self.stored.names.get(original.lower())
         if found is None or original in self._kept:
             return None
-        self._count(original, found.kind)
         return found.text
 
     def is_issued(self, text: str) -> bool:
@@ -177,6 +172,11 @@ class NameMap:
             if name not in self._kept and (one.kind != "column" and not is_ordinary(name)) == searched:
                 yield name, one.text
 
+    @property
+    def counts(self) -> Counter[str]:
+        """Return the number of learnt names by kind."""
+        return Counter(self.stored.names[name].kind for name in self._learnt if name in self.stored.names)
+
     def ordinary(self) -> list[str]:
         """Return the names that are ordinary words too; columns are always treated so, and not listed."""
         stored = self.stored.names
@@ -188,11 +188,6 @@ class NameMap:
             escaped = {name.replace('"', '""'), name.replace("'", "''"), json.dumps(name)[1:-1]}
             for spelling in {name, clean(name), display_name(name), *escaped}:
                 yield spelling, text
-
-    def _count(self, original: str, kind: str) -> None:
-        if original not in self._seen:
-            self._seen.add(original)
-            self.counts[kind] += 1
 
     def _assigned(self, original: str, kind: str) -> str:
         found = self.stored.names.get(original)

@@ -29,6 +29,8 @@ _ENCODED = 8
 """Shortest piece of an encoded original that is searched for: shorter ones occur by chance."""
 _RUN = re.compile(rf"[A-Za-z0-9+/_=%-]{{{_ENCODED},}}")
 _CHUNK = 1 << 20
+_BREAK = re.compile(rb"[\0-/:-@\[-`{-\x7f]")
+"""A byte that belongs to no word."""
 _KNOWN_TEXTS = 200_000
 _ARRAYS = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
 """First bytes of an array in MessagePack."""
@@ -50,15 +52,20 @@ class OriginalSearch:
     def _add(self, original: str) -> None:
         lowered = original.lower()
         for form in {lowered, quote(lowered, safe="").lower(), quote(lowered).lower()}:
-            first = _WORD.search(form)
-            if first is not None:
-                self._words.setdefault(first[0], {}).setdefault((len(form), first.start()), {})[form] = original
+            self._add_word(form, original)
         for case in {original, original.upper(), lowered}:
             for encoded in encoded_forms(case):
                 form = encoded.decode("utf-8", "replace")
                 # The others contain the original, and are found as words.
                 if len(form) >= _ENCODED and lowered not in form.lower() and lowered not in unquote(form).lower():
                     self._encoded.setdefault(form[:_ENCODED], []).append((form, original))
+                    if form == form.lower():
+                        self._add_word(form, original)
+
+    def _add_word(self, form: str, original: str) -> None:
+        first = _WORD.search(form)
+        if first is not None:
+            self._words.setdefault(first[0], {}).setdefault((len(form), first.start()), {})[form] = original
 
     def find(self, text: str) -> str | None:
         """Return an original that is in the text, None if none is."""
@@ -71,6 +78,8 @@ class OriginalSearch:
                 if original is not None and not joined:
                     return original
         for run in _RUN.finditer(text):
+            if run[0] == run[0].lower() and "%" not in run[0]:
+                continue  # plain words; what is encoded without a capital was searched for as a word
             for at in range(run.start(), run.end() - _ENCODED + 1):
                 for form, original in self._encoded.get(text[at : at + _ENCODED], ()):
                     if text.startswith(form, at):
@@ -119,8 +128,12 @@ def _stored_texts(directory: Path) -> Iterator[tuple[str, str]]:
         connection.close()
     # Also what no row has any more: deleted rows, the schema.
     raw = (directory / DATABASE).read_bytes()
-    for at in range(0, len(raw), _CHUNK):
-        yield f"the bytes of {DATABASE}", raw[max(0, at - 256) : at + _CHUNK].decode("utf-8", "replace")
+    at = 0
+    while at < len(raw):
+        end = _BREAK.search(raw, at + _CHUNK)  # never within a word
+        until = len(raw) if end is None else end.end()
+        yield f"the bytes of {DATABASE}", raw[at:until].decode("utf-8", "replace")
+        at = until
 
 
 def _sample_texts(directory: Path, progress: Callable[[float], None]) -> Iterator[tuple[str, str]]:

@@ -54,7 +54,7 @@ _OPTIONS: dict[str, Kind] = {
 _VALUE = r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s,;'\"()\[\]]*[^\s,;'\"()\[\].:]"
 _ASSIGNED = re.compile(rf"(?i)(?<![\w-])({'|'.join(sorted(_FIELDS, key=len, reverse=True))})(\s?=\s?)({_VALUE})")
 _QUOTED_NOUN = re.compile(rf"(?i)\b({'|'.join(sorted(_NOUNS, key=len, reverse=True))})(\s)\"((?:[^\"]|\"\")+)\"")
-_OPTION = re.compile(rf"(?<!\S)({'|'.join(_OPTIONS)})(\s+|=)(?!-)({_VALUE})")
+_OPTION = re.compile(rf"(?<!\S)({'|'.join(_OPTIONS)})(\s+|=|(?<=-[Uh])(?=\w\w))(?!-)({_VALUE})")
 _PROGRAM = re.compile(r"\b(?:pg_\w+|psql|\w+db|barman|pgbackrest|patronictl|repmgr|wal-g)\b")
 _URI = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)(?:([^\s/@:'\"]*)((?::[^\s/@'\"]*)?)@)?([^\s/:'\"?,]+)")
 _AT_HOST = re.compile(r"(?<![\w.@/:+-])([A-Za-z_][\w.+-]*)@([A-Za-z][\w.-]*[\w])")
@@ -65,6 +65,7 @@ _DOMAINS = (
     "eu|de|fr|uk|ca|nl|fi|dk|pl|ch|cz|pt|br|jp|cn|au|nz|ru|ua|tr|il|kr|sg|za|mx|gov|edu"
 )
 _FULL_NAME = re.compile(rf"(?<![\w.@/-])((?:[A-Za-z0-9](?:[\w-]*[A-Za-z0-9])?\.)+(?:{_DOMAINS}))(?![\w-]|\.\w)")
+_DOMAIN_END = re.compile(rf"\.(?:{_DOMAINS})(?![\w-])")
 _PATH = re.compile(r"(?<![\w/.)\]}])/(?!/)[^\s'\"`,;:|()<>\[\]{}=&*?]*[^\s'\"`,;:|()<>\[\]{}=&*?.]")
 _REMOTE_PATH = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^/:\s]+):(/.*)", re.S)
 """`server:/export`, the source of an NFS mount."""
@@ -104,6 +105,13 @@ _STATEMENT = re.compile(
     r"copy|prepare|execute|explain|vacuum|analyze|truncate|grant|revoke|begin|declare|fetch|refresh|reindex|cluster|"
     r"comment|lock|import|security)\b"
 )
+_WHOLE_STATEMENT = re.compile(
+    r"(?is)\s*(?:select\b[^.]{0,2000}?\bfrom\s|insert\s+into\s|update\s+\S+\s+set\s|delete\s+from\s|"
+    r"merge\s+into\s|with\s+\w+\s+as\s*\(|alter\s+(?:table|system|database|role|user|index)\s|copy\s+\S+\s+(?:from|to)\s|"
+    r"create\s+(?:unique\s+)?(?:index|table|role|user|database|view)\s|values\s*\()"
+)
+_SQL_OPTION = re.compile(r"((?<!\S)(?:-\w*c\s*|--command(?:=|\s+)))(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'\"'\"'|'\\'')*')")
+"""A statement among the arguments of psql."""
 _DATA = (
     (re.compile(r"(?s)(\bKey \([^)]*\)=)\(.*?\)(?= (?:already|is|conflicts|with)|$)"), r"\1(…)"),
     (re.compile(r"(?s)(Failing row contains )\(.*\)"), r"\1(…)"),
@@ -112,6 +120,7 @@ _DATA = (
     (re.compile(r"(?s)(\bCOPY \S+, line \d+, column \S+: )\".*\""), r'\1"…"'),
 )
 """Values of columns and parameters in PostgreSQL's messages (errdetail of elog)."""
+_DATA_HINTS = ("Key (", "Failing row", "arameters: ", "nvalid ", "COPY ")
 _WORD = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r"([\"'`«“‘])([^\"'`«»“”‘’]{1,128})([\"'`»”’])")
 _PERCENT = re.compile(r"[\w.~%+!*'()/@-]+")
@@ -143,6 +152,7 @@ class TextRewriter:
         self._index: dict[str, _Names] = {}
         self._ordinary: dict[str, str] = {}
         self._odd_paths: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
         self._kinds: dict[str, Callable[[str], str]] = {
             "text": self._text, "query": self._query, "path": self._path, "host": self._host,
             "relation": self._relation, "note": self._note, "series": self._series, "holds": self._holds,
@@ -154,6 +164,7 @@ class TextRewriter:
         """Replace from now on what was learnt."""
         self.names.end_learning()
         self._cache.clear()
+        self._addresses.clear()
         self.masked.clear()
         for spelling, text in self.names.spellings():
             first = _WORD.search(lowered := _lowered(spelling))
@@ -273,6 +284,12 @@ class TextRewriter:
         return self.names.name("host", name) + colon + port
 
     def _address(self, text: str) -> str:
+        found = self._addresses.get(text)
+        if found is None:
+            found = self._addresses[text] = self._new_address(text)
+        return found
+
+    def _new_address(self, text: str) -> str:
         bare, percent, zone = text.partition("%")
         try:
             return self.names.address(ipaddress.ip_address(bare)) + percent + zone
@@ -387,15 +404,27 @@ class TextRewriter:
     def _text(self, text: str) -> str:
         """Return free text."""
         text = self._without_secrets(text)
+        if _WHOLE_STATEMENT.match(text):
+            return self._statement(text)
         for mark in _STATEMENT_MARK.finditer(text):
             if _STATEMENT.match(text, mark.end()):
-                rest = text[mark.end() :]
-                return self._plain(text[: mark.end()]) + (WITHHELD if self.level == "all" else self._normalised(rest))
+                return self._plain(text[: mark.end()]) + self._statement(text[mark.end() :])
+        if "psql" in text:
+            text = _SQL_OPTION.sub(lambda match: match[1] + self._statement_argument(match[2]), text)
         return self._plain(self._with_quoted_queries(text))
 
+    def _statement(self, text: str) -> str:
+        """Return a statement within other text."""
+        return WITHHELD if self.level == "all" and not self.names.learning else self._normalised(text)
+
+    def _statement_argument(self, quoted: str) -> str:
+        sign, inner = quoted[0], quoted[1:-1]
+        return sign + self._statement(inner.replace("'\"'\"'", "'") if sign == "'" else inner) + sign
+
     def _plain(self, text: str) -> str:
-        for pattern, replacement in _DATA:
-            text = pattern.sub(replacement, text)
+        if any(hint in text for hint in _DATA_HINTS):
+            for pattern, replacement in _DATA:
+                text = pattern.sub(replacement, text)
         for odd, whole in sorted(self._odd_paths.items(), key=lambda one: -len(one[0])):
             text = text.replace(odd, whole)
         if not self.names.learning:
@@ -420,7 +449,7 @@ class TextRewriter:
             text = _AT_HOST.sub(lambda match: f"{self.names.name('user', match[1])}@{self._host(match[2])}", text)
         if ":" in text and _COPIES.search(text):
             text = _COPY_HOST.sub(lambda match: self._host(match[1]), text)
-        if "." in text:
+        if "." in text and _DOMAIN_END.search(text):
             text = _FULL_NAME.sub(lambda match: self._host(match[1]), text)
         return text
 
@@ -489,6 +518,8 @@ class TextRewriter:
         return match[0] if made == plain else quote(made, safe="/@")
 
     def _in_base64(self, match: re.Match[str]) -> str:
+        if match[0].islower() or match[0].isupper() or match[0].isdecimal():
+            return match[0]  # a word: base64 of text has letters of both cases
         body = match[0].rstrip("=").replace("-", "+").replace("_", "/")
         try:
             plain = base64.b64decode(body + "=" * (-len(body) % 4), validate=True).decode()

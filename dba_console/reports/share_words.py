@@ -40,25 +40,30 @@ KEYWORDS = frozenset(_KEYWORDS_TEXT.split())
 """pg_get_keywords() of PostgreSQL 15."""
 
 _BUILT_IN_TEXT = """
-    abs aclitem age array_agg array_append array_length array_position array_remove array_to_string avg bigserial
-    bit_length bool bool_and bool_or box bpchar brin btree btrim bytea cardinality ceil ceiling char_length cid cidr
-    circle citext clock_timestamp cmax cmin concat concat_ws count ctid cume_dist currval date_bin date_part
-    date_trunc datemultirange daterange decode dense_rank digest encode every excluded exp first_value float4 float8
-    floor format format_type gen_random_uuid generate_series get_byte gin gist has_table_privilege hash hashtext
-    heap hstore inet initcap int2 int4 int4range int8 int8range isfinite json json_agg json_array_elements
-    json_build_array json_build_object json_extract_path json_object_agg json_populate_record jsonb jsonb_agg
-    jsonb_array_elements jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text
-    jsonb_extract_path_text jsonb_object_agg jsonb_path_query jsonb_set jsonb_typeof lag last_value lastval lead
-    length line ln log lower lpad lseg ltrim macaddr macaddr8 make_date make_interval max md5 min mod money name
-    nextval now ntile num_nonnulls numrange octet_length oid path percent_rank percentile_cont percentile_disc
-    plpgsql point polygon power quote_ident quote_literal quote_nullable random rank refcursor regclass regconfig
-    regexp_match regexp_matches regexp_replace regexp_split_to_array regexp_split_to_table regnamespace regoper
-    regproc regprocedure regrole regtype repeat replace reverse round row_number row_to_json rpad rtrim serial
-    serial4 serial8 set_config setval sha256 sign smallserial spgist split_part sqrt starts_with statement_timestamp
-    stddev stddev_pop stddev_samp string_agg string_to_array strpos sum tableoid tid timestamptz timetz to_char
-    to_date to_json to_jsonb to_number to_regclass to_timestamp to_tsquery to_tsvector transaction_timestamp
-    translate trunc ts_rank tsquery tsrange tstzrange tsvector txid_current unnest upper uuid var_pop var_samp
-    varbit variance width_bucket xid xid8 xmax xmin xmlagg
+    abs aclitem age application_name array_agg array_append array_length array_position array_remove array_to_string
+    avg backend_start backend_type backend_xid backend_xmin bigserial bit_length bool bool_and bool_or box bpchar
+    brin btree btrim bytea cardinality ceil ceiling char_length cid cidr circle citext classid client_addr
+    client_hostname client_port clock_timestamp cmax cmin concat concat_ws count ctid cume_dist currval date_bin
+    date_part date_trunc datemultirange daterange datfrozenxid datid datname decode dense_rank digest encode every
+    excluded exp fastpath first_value float4 float8 floor flush_lag flush_lsn format format_type gen_random_uuid
+    generate_series get_byte gin gist granted has_table_privilege hash hashtext heap hstore indexrelid indisvalid
+    inet initcap int2 int4 int4range int8 int8range isfinite json json_agg json_array_elements json_build_array
+    json_build_object json_extract_path json_object_agg json_populate_record jsonb jsonb_agg jsonb_array_elements
+    jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each jsonb_each_text jsonb_extract_path_text
+    jsonb_object_agg jsonb_path_query jsonb_set jsonb_typeof lag last_value lastval lead leader_pid length line ln
+    locktype log lower lpad lseg ltrim macaddr macaddr8 make_date make_interval max md5 min mod money name nextval
+    now nspname ntile num_nonnulls numrange objid octet_length oid path percent_rank percentile_cont percentile_disc
+    plpgsql point polygon power query_id query_start quote_ident quote_literal quote_nullable random rank refcursor
+    regclass regconfig regexp_match regexp_matches regexp_replace regexp_split_to_array regexp_split_to_table
+    regnamespace regoper regproc regprocedure regrole regtype relfrozenxid relid relkind relname relpages reltuples
+    repeat replace replay_lag replay_lsn restart_lsn reverse rolname round row_number row_to_json rpad rtrim
+    sent_lsn serial serial4 serial8 set_config setval sha256 sign slot_name slot_type smallserial spgist split_part
+    sqrt starts_with state_change statement_timestamp stddev stddev_pop stddev_samp string_agg string_to_array
+    strpos sum sync_state tableoid tid timestamptz timetz to_char to_date to_json to_jsonb to_number to_regclass
+    to_timestamp to_tsquery to_tsvector transaction_timestamp transactionid translate trunc ts_rank tsquery tsrange
+    tstzrange tsvector txid_current unnest upper usename usesysid uuid var_pop var_samp varbit variance
+    virtualtransaction virtualxid wait_event wait_event_type waitstart wal_status width_bucket write_lag write_lsn
+    xact_start xid xid8 xmax xmin xmlagg
 """
 BUILT_IN = frozenset(_BUILT_IN_TEXT.split())
 """Functions, types and columns that are PostgreSQL's own."""

@@ -102,6 +102,15 @@ def sentence(what: Planted, number: int) -> str:
     )
 
 
+def quoting(what: Planted, number: int) -> str:
+    """An event that quotes the query of a session, as findings do."""
+    return f"{what.databases[number]} (pid 4001: {short_statement(number)}) waits"
+
+
+def short_statement(number: int) -> str:
+    return f"update t{number} set mail = '{LITERALS[number % 3]}', n = 98765{number:03d}"
+
+
 def log_line(what: Planted, number: int) -> str:
     return (
         f"user={what.users[number]},db={what.databases[number]},app={what.applications[number]},"
@@ -128,6 +137,7 @@ def readings(what: Planted, tick: int, number: int) -> dict[str, Any]:
         client=what.addresses[at], query=query, query_id=4711, xact_start=NOW_US, wait_event_type="Lock",
     )  # fmt: skip
     parts["pg.activity"].rows.append(row)
+    parts["pg.activity"].rows.append(activity(4001, "active", query=short_statement(at)))
     parts["pg.locks"] = postgres.Locks(
         [postgres.LockWaiter(4000, [1000], "relation", "RowExclusiveLock", relation, NOW_US)],
         [postgres.HeldLock(1000, "ShareLock", relation, "relation")],
@@ -234,6 +244,7 @@ def record_planted(sessions: Path, what: Planted) -> Path:
                 who=what.users[number],
                 details={
                     "what": log_line(what, number),
+                    "quoted": quoting(what, number),
                     "list": [sentence(what, number)],
                     "id": f"slot-lag:{what.slots[number]}",
                 },

@@ -14,6 +14,7 @@ import pytest
 
 from dba_console.cli.frame_output import FrameBuilder
 from dba_console.core.errors import SessionError
+from dba_console.demo import recordings
 from dba_console.recording.journal import LogLine
 from dba_console.recording.layout import Redaction
 from dba_console.recording.points import unpack_points
@@ -30,6 +31,8 @@ from dba_console.watch.samples.postgres import Sessions
 from tests.build import NOW_US
 from tests.unit.recording.recordings import record, record_samples, recorder, ticks
 from tests.unit.reports.planted import LITERALS, SECRET_FILES, Planted, planted, record_planted
+
+DEMO = Path(recordings.__file__).parent
 
 
 class SharedCopy(NamedTuple):
@@ -96,7 +99,7 @@ def left_in(content: bytes, originals: list[str]) -> list[str]:
 
 def test_no_original_is_left_anywhere(copy: SharedCopy) -> None:
     content = everything_in(copy.session)
-    assert left_in(content, [*copy.what.names(), *SECRET_FILES, *LITERALS, "quux-corp", "nightly"]) == []
+    assert left_in(content, [*copy.what.names(), *SECRET_FILES, *LITERALS, "98765", "quux-corp", "nightly"]) == []
     assert len(left_in(everything_in(copy.original), copy.what.names())) == len(copy.what.names())
     assert copy.done.left_out == [] and copy.done.replaced["database"] >= 24
 
@@ -127,6 +130,15 @@ def test_a_shared_session_replays_the_same_numbers_findings_and_times(copy: Shar
     ]
     times = [[(one.wall_us, one.kind, one.severity, one.seq) for one in each.events()] for each in (recording, shared)]
     assert times[0] == times[1]
+
+
+def test_a_real_recording_replays_the_same_numbers(tmp_path: Path) -> None:
+    original = DEMO / "reclaim-stall"
+    file, done, _ = share(original, tmp_path / "real.zip")
+    frames = list(frames_of(original, opened(file, tmp_path / "real")))
+    for before, after in frames:
+        compare(before, after, "frame", {})
+    assert len(frames) == done.samples == 56
 
 
 def frames_of(original: Path, shared: Path) -> Iterator[tuple[Any, Any]]:
