@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -62,6 +63,7 @@ def postmortem(
     from dba_console.reports.postmortem.files import write_postmortem
     from dba_console.reports.postmortem.gather import Asked
 
+    gc.disable()  # what is read is kept until the end: looking for garbage takes a third of the time
     loaded = load_config()
     if sessions is not None:
         loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")

@@ -366,8 +366,7 @@ def report(
     """
     if not dumps:
         raise Unsupported(
-            "session report requires --dumps: a report of a whole session is not part of this version",
-            hint="session show and session.log have the events of a session",
+            "session report requires --dumps", hint="`dba-console report postmortem SESSION` reports an incident"
         )
     if name is not None and target is not None:
         raise UsageError("a session and --target both name a target", hint="give only one of them")

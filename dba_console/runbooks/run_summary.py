@@ -166,7 +166,7 @@ def read_summary(directory: Path) -> RunSummary | None:
         descriptor = os.open(directory / SUMMARY, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             return from_json(file.read(_SIZE_LIMIT), RunSummary)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

@@ -138,13 +138,13 @@ class FindingActions(RunbookActions):
 
     def do_postmortem(self) -> None:
         """Write the postmortem in the background; a notice names its directory."""
-        directory, finding = self._feed.session.directory, self._finding
+        directory, finding, at_us = self._feed.session.directory, self._finding, self._navigator.shown_us
         if directory is None:
             self._navigator.notice = "nothing is recorded, so there is nothing to report"
             return
         self._navigator.notice = "writing the postmortem …"
         BackgroundLoader(
-            "recording", lambda: NoticeArrived(write_postmortem(directory, finding)), NoticeArrived,
+            "recording", lambda: NoticeArrived(write_postmortem(directory, finding, at_us)), NoticeArrived,
             self._feed.mailbox.put,
         ).request_read()  # fmt: skip
 

@@ -162,8 +162,11 @@ def _recorded_target_key(directory: Path | None) -> str | None:
 # The postmortem of a finding.
 
 
-def write_postmortem(session: Path, finding: str | None) -> str:
-    """Write it below the state directory, for the session without a finding; return a sentence with its directory."""
+def write_postmortem(session: Path, finding: str | None, at_us: int | None) -> str:
+    """Write it below the state directory, for the session without a finding; return a sentence with its directory.
+
+    `at_us`: the time shown, when the finding was open.
+    """
     from dba_console.core.paths import private_dir, state_dir
     from dba_console.recording.recording import Recording
     from dba_console.reports.postmortem import files  # imported only when a report is written
@@ -173,7 +176,7 @@ def write_postmortem(session: Path, finding: str | None) -> str:
     directory = private_dir(state_dir() / "reports") / f"{session.name}-{subject}-{time.strftime('%H%M%S')}"
     recording = Recording.open(session)
     try:
-        files.write_postmortem(recording, Asked(finding=finding), directory)
+        files.write_postmortem(recording, Asked(finding=finding, at_us=at_us), directory)
     finally:
         recording.close()
     return f"postmortem.md and postmortem.html written to {directory}"

@@ -168,10 +168,10 @@ def test_a_pinned_session_survives_a_prune_of_all_others(recorded: Console, tmp_
     assert list(sessions.iterdir()) == []
 
 
-def test_a_report_of_a_whole_session_is_unsupported(recorded: Console) -> None:
+def test_a_session_report_without_dumps_names_the_command_for_incidents(recorded: Console) -> None:
     done = recorded.run("session", "report", "last")
     assert done.code == 5
-    assert "not part of this version" in done.err
+    assert "dba-console report postmortem" in done.err
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl", "openmetrics", "otlp"])

@@ -28,21 +28,26 @@ STALE_US = 60_000_000
 
 def find_decisions(
     recording: Recording, events: Sequence[Event], span_us: tuple[int, int], session: int, shift_us: int
-) -> list[Decision]:
-    """Return the decisions between two times of the recording; `shift_us` is added to their times."""
+) -> tuple[list[Decision], int]:
+    """Return the first decisions between two times of the recording, and how many there are; `shift_us` is added to
+    their times."""
     found: list[Decision] = []
+    count = 0
     questions: dict[tuple[str, str], str] = {}
     screens = _Screens(recording)
     for event in events:
+        if event.kind != "block.asked" and event.kind not in DECISION_KINDS:
+            continue
         key = str(event.details.get("run") or ""), str(event.details.get("block") or "")
         if event.kind == "block.asked":
             questions[key] = event.text
-        at_us = happened_us(event)
-        decided = event.kind in DECISION_KINDS and event.who is not None
-        if decided and span_us[0] <= at_us <= span_us[1] and len(found) < MAX_DECISIONS:
+        elif event.who is not None and span_us[0] <= happened_us(event) <= span_us[1]:
+            count += 1
+            if count > MAX_DECISIONS:
+                continue
             question = questions.pop(key, "") if event.kind != "deviation" else ""
-            found.append(screens.decision(event, at_us, question, session, shift_us))
-    return found
+            found.append(screens.decision(event, happened_us(event), question, session, shift_us))
+    return found, count
 
 
 class _Screens:

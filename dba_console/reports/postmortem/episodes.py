@@ -104,6 +104,17 @@ def _texts(value: object) -> tuple[str, ...]:
 # The span of a report.
 
 
+class RunSpan(NamedTuple):
+    """A run of a runbook, from its first to its last record."""
+
+    run: str
+    runbook: str
+    began_us: int
+    last_us: int
+    ending: str
+    """How it ended; empty if it has not."""
+
+
 class ReportScope(NamedTuple):
     """What a report covers."""
 
@@ -118,8 +129,8 @@ class ReportScope(NamedTuple):
     main: Episode | None
     chosen: str
     """How it was chosen."""
-    subject: str = ""
-    """What the report is about, if not the main finding."""
+    run: RunSpan | None = None
+    """The run that the report is about; None: it is about findings."""
 
 
 def scope_of_span(episodes: Sequence[Episode], from_us: int, to_us: int, chosen: str) -> ReportScope:
@@ -133,14 +144,20 @@ def scope_of_span(episodes: Sequence[Episode], from_us: int, to_us: int, chosen:
     return ReportScope(from_us, to_us, core, found, own, _main(own or found, to_us), chosen)
 
 
-def scope_of_finding(episodes: Sequence[Episode], name: str, limits: tuple[int, int]) -> ReportScope:
-    """Return the scope of the last episode of a finding. Raises UsageError if it was never raised."""
+def scope_of_finding(
+    episodes: Sequence[Episode], name: str, limits: tuple[int, int], at_us: int | None = None
+) -> ReportScope:
+    """Return the scope of the episode of a finding that was open at that time, else of the last one.
+
+    Raises UsageError if it was never raised.
+    """
     named = [one for one in episodes if one.is_named(name)]
     if not named:
         known = ", ".join(dict.fromkeys(one.id for one in episodes)) or "none"
         raise UsageError(f"no finding {name!r} in this session", hint=f"findings of this session: {known}")
-    main = named[-1]
-    count = "" if len(named) == 1 else f", the last of {len(named)} times"
+    open_then = [one for one in named if at_us is not None and one.overlaps(at_us, at_us)]
+    main = [*named, *open_then][-1]
+    count = "" if len(named) == 1 else f", number {named.index(main) + 1} of {len(named)} times"
     return scope_of_core(episodes, (main.since_us, main.end_us(limits[1])), limits, f"finding {main.id}{count}", main)
 
 
@@ -158,6 +175,15 @@ def scope_of_core(
     core = max(first_us, min([core[0], *(one.since_us for one in own)])), min(last_us, core[1])
     from_us, to_us = max(first_us, core[0] - LEAD_US), min(last_us, core[1] + LAG_US)
     return ReportScope(from_us, to_us, core, found, own, main or _main(own or found, to_us), chosen)
+
+
+def scope_of_run(episodes: Sequence[Episode], run: RunSpan, limits: tuple[int, int]) -> ReportScope:
+    """Return the scope of a run, with the minutes before and after that were recorded."""
+    core = run.began_us, run.last_us
+    found = _within(episodes, *core)
+    own = [one for one in found if one.since_us >= run.began_us]
+    from_us, to_us = max(limits[0], core[0] - LEAD_US), min(limits[1], core[1] + LAG_US)
+    return ReportScope(from_us, to_us, core, found, own, _main(own or found, to_us), f"run {run.run}", run)
 
 
 def scope_of_session(episodes: Sequence[Episode], limits: tuple[int, int]) -> ReportScope:

@@ -8,8 +8,8 @@ from itertools import groupby, pairwise
 from math import isfinite
 from statistics import median
 
-from dba_console.core.sanitize import clean
 from dba_console.reports.postmortem.facts import ChartSeries, EvidenceChart, SeriesRange
+from dba_console.reports.postmortem.timeline import text_of
 from dba_console.watch.panels.findings import series_title, unit_format
 from dba_console.watch.panels.registry import PANELS
 
@@ -91,7 +91,7 @@ def draw_charts(
 
 def _series(name: str, points: Points, from_us: int, to_us: int, tick_us: int) -> ChartSeries:
     return ChartSeries(
-        clean(series_title(name)),
+        text_of(series_title(name)),
         tuple(downsample(points, from_us, to_us)),
         tuple(find_breaks(points, tick_us)),
     )
@@ -108,7 +108,7 @@ def _title(panel: str, ending: str) -> str:
     title = (
         known.title
         if known is not None
-        else {"device": "Devices", "mount": "File systems", "slot": "Slots"}.get(panel, clean(panel).capitalize())
+        else {"device": "Devices", "mount": "File systems", "slot": "Slots"}.get(panel, text_of(panel).capitalize())
     )
     unit = {
         "_bytes_per_s": "bytes per second", "_bytes": "bytes", "_pct": "percent", "avg10": "percent, 10 s average",
@@ -130,7 +130,7 @@ def ranges_of(found: Mapping[str, Points], from_us: int, core_us: tuple[int, int
             continue
         write = unit_format(name)[1]
         low, high = min(during, key=lambda one: one[1]), max(during, key=lambda one: one[1])
-        title = f"{_title(_panel(name), '')}: {clean(series_title(name))}"
+        title = f"{_title(_panel(name), '')}: {text_of(series_title(name))}"
         usual = write(median(before)) if len(before) >= _GAP_TICKS else None
         if low[1] == high[1] and usual in (None, write(low[1])):
             continue  # it did not change

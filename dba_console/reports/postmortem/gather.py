@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from dba_console.core.errors import ConsoleError, UsageError
 from dba_console.core.redact import MASK, names_secret
-from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.recording.backlog import Gap
 from dba_console.recording.recording import Recording
@@ -20,15 +19,17 @@ from dba_console.reports.postmortem.decisions import MAX_DECISIONS, find_decisio
 from dba_console.reports.postmortem.episodes import (
     Episode,
     ReportScope,
+    RunSpan,
     read_episodes,
-    scope_of_core,
     scope_of_finding,
+    scope_of_run,
     scope_of_session,
     scope_of_span,
 )
 from dba_console.reports.postmortem.evidence_charts import draw_charts, ranges_of, read_series
 from dba_console.reports.postmortem.facts import (
     Cause,
+    Decision,
     EvidenceChart,
     GapFacts,
     IncidentFacts,
@@ -51,6 +52,9 @@ from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, FindingsNow
 
 MAX_CAUSES = 40
+MAX_RUNS = 20
+MAX_ROWS = 100
+"""Of gaps, settings, and numbers of one finding."""
 LATE_S = 10.0
 """A first sample later than this after the start of the span is named: an agent needs a moment to connect."""
 _REFERENCE = ClockOffset(0, 0, "")
@@ -64,6 +68,8 @@ class Asked(NamedTuple):
     to_us: int | None = None
     finding: str | None = None
     run: str | None = None
+    at_us: int | None = None
+    """With `finding`: a time when it was open; without it the last such time."""
 
 
 @dataclass
@@ -102,12 +108,14 @@ def gather(recording: Recording, asked: Asked, others: Sequence[Recording] = ())
     runs, measured = _runs(sources, scope)
     causes = _causes(sources, scope)
     timeline, omitted = build_timeline((_session_events(one) for one in sources), scope.from_us, scope.to_us)
-    decisions = [one for source in sources for one in find_decisions(
-        source.recording, source.events, (source.own(scope.from_us), source.own(scope.to_us)), source.index,
-        source.shift_us,
-    )]  # fmt: skip
+    decisions: list[Decision] = []
+    decided = 0
+    for source in sources:
+        span = source.own(scope.from_us), source.own(scope.to_us)
+        found, count = find_decisions(source.recording, source.events, span, source.index, source.shift_us)
+        decisions, decided = decisions + found, decided + count
     moments = find_moments(scope, main.events)
-    impact = [one for source in sources for one in _impact(source, scope)] + measured
+    impact = measured + [one for source in sources for one in _impact(source, scope)]
     charts, ranges = _charts(sources, scope)
     gaps = [one for source in sources for one in _gaps(source, scope)]
     sessions = tuple(_session_facts(one) for one in sources)
@@ -120,17 +128,17 @@ def gather(recording: Recording, asked: Asked, others: Sequence[Recording] = ())
         sessions=sessions,
         moments=tuple(moments),
         impact=tuple(impact),
-        ranges=tuple(ranges),
+        ranges=tuple(ranges[:MAX_ROWS]),
         timeline=tuple(timeline),
         omitted=tuple(omitted),
         decisions=tuple(sorted(decisions, key=lambda one: one.at_us)),
         runs=tuple(runs),
-        changes=tuple(one for source in sources for one in _setting_changes(source, scope)),
+        changes=tuple(one for source in sources for one in _setting_changes(source, scope))[:MAX_ROWS],
         charts=tuple(charts),
         causes=tuple(causes),
-        gaps=tuple(gaps),
+        gaps=tuple(gaps[:MAX_ROWS]),
         questions=tuple(open_questions(scope, moments, runs, gaps)),
-        missing=tuple(_missing(sources, sessions, scope, len(decisions))),
+        missing=tuple(_missing(sources, sessions, scope, decided)),
     )
 
 
@@ -151,11 +159,9 @@ def _scope(source: _Source, episodes: list[Episode], asked: Asked) -> ReportScop
     times = [event.wall_us for event in source.events if event.kind != "note"]
     limits = min([limits[0], *times]), max([limits[1], *times])
     if asked.run is not None:
-        run = _find_run(source, asked.run)
-        scope = scope_of_core(episodes, span_of(run), limits, f"run {clean(run.directory.name)}")
-        return scope._replace(subject=clean(run.about.runbook))
+        return scope_of_run(episodes, _run_span(_find_run(source, asked.run)), limits)
     if asked.finding is not None:
-        return scope_of_finding(episodes, asked.finding, limits)
+        return scope_of_finding(episodes, asked.finding, limits, asked.at_us)
     if asked.from_us is None and asked.to_us is None:
         return scope_of_session(episodes, limits)
     from_us = limits[0] if asked.from_us is None else asked.from_us
@@ -177,6 +183,13 @@ def _find_run(source: _Source, name: str) -> StoredRun:
     return found[0]
 
 
+def _run_span(run: StoredRun) -> RunSpan:
+    began_us, last_us = span_of(run)
+    ended = run.ended
+    ending = "" if ended is None else text_of(ended.text)
+    return RunSpan(text_of(run.directory.name), text_of(run.about.runbook), began_us, last_us, ending)
+
+
 def _runs(sources: Iterable[_Source], scope: ReportScope) -> tuple[list[ReportedRun], list[Measured]]:
     found: list[ReportedRun] = []
     measured: list[Measured] = []
@@ -185,7 +198,7 @@ def _runs(sources: Iterable[_Source], scope: ReportScope) -> tuple[list[Reported
             source.recording.directory, source.own(scope.from_us), source.own(scope.to_us)
         )
         output = list(source.recording.output()) if source.runs else []
-        for run in source.runs:
+        for run in source.runs[-MAX_RUNS:]:
             try:
                 facts, numbers = run_facts(run, output, source.index, source.shift_us)
             except ConsoleError as error:
@@ -316,8 +329,8 @@ def _settings(picture: Picture) -> dict[str, str]:
     server, kernel = picture.now("pg.server", postgres.Server), picture.now("host.settings", host.HostSettings)
     found: dict[str, str] = {}
     if server is not None:
-        found |= {f"setting {clean(one.name)}": _setting_text(one.name, one.value) for one in server.settings}
-        found |= {"server version": clean(server.version), "role": "standby" if server.in_recovery else "primary"}
+        found |= {f"setting {text_of(one.name)}": _setting_text(one.name, one.value) for one in server.settings}
+        found |= {"server version": text_of(server.version), "role": "standby" if server.in_recovery else "primary"}
     if kernel is not None:
         for name in kernel.__struct_fields__:
             value = getattr(kernel, name)
@@ -338,16 +351,16 @@ def _session_facts(source: _Source) -> SessionFacts:
     picture = recording.picture_at(recording.last_us)
     server = None if picture is None else picture.now("pg.server", postgres.Server)
     return SessionFacts(
-        id=clean(recording.directory.name if meta is None else meta.id),
+        id=text_of(recording.directory.name if meta is None else meta.id),
         target="" if meta is None else text_of(meta.target),
-        host="" if meta is None else clean(meta.host),
+        host="" if meta is None else text_of(meta.host),
         state=recording.state,
         first_us=recording.first_us + source.shift_us,
         last_us=recording.last_us + source.shift_us,
         server="" if server is None else _server_text(server),
-        program_version="" if meta is None else clean(meta.program_version),
+        program_version="" if meta is None else text_of(meta.program_version),
         damage=text_of(recording.damage or ""),
-        continues="" if meta is None else clean(meta.continues or ""),
+        continues="" if meta is None else text_of(meta.continues or ""),
         offset_us=source.offset.offset_us,
         offset_error_us=source.offset.error_us,
         offset_how=source.offset.how,
@@ -358,7 +371,7 @@ def _session_facts(source: _Source) -> SessionFacts:
 def _server_text(server: postgres.Server) -> str:
     role = "standby" if server.in_recovery else "primary"
     timeline = "" if server.timeline is None else f", timeline {server.timeline}"
-    return f"PostgreSQL {clean(server.version)}, {role}{timeline}, system identifier " + clean(
+    return f"PostgreSQL {text_of(server.version)}, {role}{timeline}, system identifier " + text_of(
         server.system_identifier or "not readable"
     )
 
@@ -396,8 +409,11 @@ def _missing(
             if event.kind == "clock.jump" and scope.from_us <= event.wall_us + source.shift_us <= scope.to_us:
                 found.append(f"session {name}: {text_of(event.text)}; times before and after are not comparable")
         found += [f"session {name}: {problem}" for problem in source.problems]
-    if len(scope.episodes) > MAX_CAUSES:
-        found.append(f"{MAX_CAUSES} of {len(scope.episodes)} findings are described; the timeline has the others")
-    if decisions >= MAX_DECISIONS:
-        found.append(f"only the first {MAX_DECISIONS} decisions have the screen beside them")
+    for what, count, shown in (
+        ("findings", len(scope.episodes), MAX_CAUSES),
+        ("decisions", decisions, MAX_DECISIONS),
+        ("runs", sum(len(source.runs) for source in sources), MAX_RUNS),
+    ):
+        if count > shown:
+            found.append(f"{shown} of {count} {what} are described; the timeline has the others")
     return found

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.recording.points import Point
 from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import Measured
+from dba_console.reports.postmortem.timeline import text_of
 from dba_console.watch.findings.connection_slots import usable_of
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.io import derive_devices
@@ -123,8 +123,8 @@ class _Outages:
     def numbers(self) -> Iterator[Measured]:
         for kind, seconds in self._seconds.items():
             name, _, by = kind.partition(" ")
-            text = self._TEXTS.get(name, f"The console had no connection ({clean(name)})")
-            whose = f" (by the {clean(by)}'s limit)" if by else ""
+            text = self._TEXTS.get(name, f"The console had no connection ({text_of(name)})")
+            whose = f" (by the {text_of(by)}'s limit)" if by else ""
             yield Measured(text + whose, human_duration(seconds), "readings of the console's own state")
 
 
@@ -208,8 +208,8 @@ class _LockWaits:
                 continue
             seconds = (now_us - waiter.wait_start) / 1e6
             if self._longest is None or seconds > self._longest[0]:
-                on = clean(waiter.relation or waiter.locktype)
-                self._longest = seconds, picture.wall_us, f"pid {waiter.pid} for {clean(waiter.mode)} on {on}"
+                on = text_of(waiter.relation or waiter.locktype)
+                self._longest = seconds, picture.wall_us, f"pid {waiter.pid} for {text_of(waiter.mode)} on {on}"
 
     def _server_time_us(self, picture: Picture, wall_us: int) -> int | None:
         """Return the server's clock at a time of the host, by the last reading of both."""
@@ -279,7 +279,7 @@ class _IoStalls:
             if stalled_us:
                 yield Measured(f"All tasks stalled on {name}", of, "/proc/pressure, total of the full line")
         for name, seconds in self._devices.items():
-            text = f"Requests in flight on {clean(name)}, none completed"
+            text = f"Requests in flight on {text_of(name)}, none completed"
             yield Measured(text, human_duration(seconds), "/proc/diskstats, readings without a completed read or write")
 
 
@@ -292,7 +292,7 @@ class _Poolers:
         cluster = picture.now("cluster", ClusterNow)
         for pooler in () if cluster is None else cluster.poolers:
             for row in () if pooler.error else pooler.databases:
-                name = clean(f"{pooler.name}, database {row.name}")
+                name = text_of(f"{pooler.name}, database {row.name}")
                 if row.clients_waiting and (self._clients is None or row.clients_waiting > self._clients[0]):
                     self._clients = row.clients_waiting, picture.wall_us, name
                 if row.longest_wait_s and (self._wait is None or row.longest_wait_s > self._wait[0]):
@@ -321,4 +321,6 @@ class _Replication:
     def numbers(self) -> Iterator[Measured]:
         for name, (value, at_us) in self._worst.items():
             text = human_bytes(value) if name.endswith("_bytes") else human_duration(value)
+            if text == human_duration(0.0):
+                continue
             yield Measured("Largest replication lag", text, "pg_stat_replication or the standby's positions", at_us)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from dba_console import __version__
 from dba_console.reports.clock_offsets import ClockOffset, offset_text
-from dba_console.reports.documents import local_zone, new_environment, utc_text
+from dba_console.reports.documents import escape_markdown, local_zone, new_environment, utc_text
 from dba_console.reports.postmortem.chart_svg import HEIGHT, WIDTH, ChartView, TimeAxis, chart_view, spark_lines
 from dba_console.reports.postmortem.facts import EvidenceChart, IncidentFacts
 from dba_console.watch.panels.time_formats import date_and_time
@@ -94,8 +94,9 @@ def _when(zone: str) -> Callable[[int], Markup]:
     return lambda wall_us: Markup(f"{utc_text(wall_us)} | {date_and_time(wall_us)}" if zone else utc_text(wall_us))
 
 
-def _source_of(incident: IncidentFacts) -> Callable[[int], str]:
+def _source_of(incident: IncidentFacts) -> Callable[[int], Markup]:
     """Return a function that names a session before what is from it, if there are several."""
     if len(incident.sessions) == 1:
-        return lambda index: ""
-    return lambda index: f"{incident.sessions[index].target or incident.sessions[index].id}: "
+        return lambda index: Markup()
+    names = [escape_markdown(one.target or one.id) for one in incident.sessions]
+    return lambda index: Markup(f"{names[index]}: ")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dba_console.core.errors import SessionError
-from dba_console.core.sanitize import clean
 from dba_console.recording.journal import LogLine
 from dba_console.recording.run_paths import run_directories
 from dba_console.recording.run_reader import StoredRun, read_run, row_of_run
@@ -63,17 +62,17 @@ def run_facts(
         summary = summarize(run.plan, state, _typical(stored))
         measured = _measured(state, run.directory.name)
     facts = ReportedRun(
-        run=clean(run.directory.name),
-        runbook=clean(about.runbook),
+        run=text_of(run.directory.name),
+        runbook=text_of(about.runbook),
         title=text_of(about.title),
-        mode=clean(about.mode),
-        state=clean(row.state),
+        mode=text_of(about.mode),
+        state=text_of(row.state),
         who=text_of(about.who)[:MAX_NAME],
         session=session,
         began_us=None if row.began_us is None else row.began_us + shift_us,
         ended_us=None if row.ended_us is None else row.ended_us + shift_us,
         verdict=text_of(row.ending or row.state if summary is None else summary.verdict),
-        inputs=() if summary is None else tuple((clean(name), text_of(v)) for name, v in summary.inputs.items()),
+        inputs=() if summary is None else tuple((text_of(name), text_of(v)) for name, v in summary.inputs.items()),
         steps=None if summary is None else _clean_table(as_table(summary)),
         measures=None if summary is None or summary.measures is None else _clean_table(summary.measures),
         deviations=() if summary is None else tuple(text_of(one) for one in summary.deviations),
@@ -94,14 +93,16 @@ def _typical(stored: RunSummary | None) -> dict[str, TypicalDuration]:
 
 def _measured(state: RunState, run: str) -> list[Measured]:
     return [
-        Measured(clean(name.removesuffix("_s").replace("_", " ").capitalize()), format_value(name, value), f"run {run}")
+        Measured(
+            text_of(name.removesuffix("_s").replace("_", " ").capitalize()), format_value(name, value), f"run {run}"
+        )
         for name, value in state.figures.items()
     ]
 
 
 def _clean_table(table: RunTable) -> RunTable:
     rows = tuple(tuple(text_of(cell) for cell in row) for row in table.rows[:200])
-    return RunTable(columns=tuple(clean(name) for name in table.columns), rows=rows, title=clean(table.title))
+    return RunTable(columns=tuple(text_of(name) for name in table.columns), rows=rows, title=text_of(table.title))
 
 
 def _worth_reading(run: StoredRun, output: Iterable[LogLine]) -> list[str]:
@@ -114,5 +115,5 @@ def _worth_reading(run: StoredRun, output: Iterable[LogLine]) -> list[str]:
     shown: list[str] = []
     for act, lines in by_act.items():
         worth = lines[-_LAST_LINES:] if act in failed else [line for line in lines if line.stream == "e"][-_LAST_LINES:]
-        shown += [f"{clean(act[0])}: {text_of(line.text)}" for line in worth]
+        shown += [f"{text_of(act[0])}: {text_of(line.text)}" for line in worth]
     return shown[-MAX_OUTPUT:]

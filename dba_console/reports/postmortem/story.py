@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dba_console.core.units import human_duration
-from dba_console.reports.postmortem.episodes import Episode, ReportScope
+from dba_console.reports.postmortem.episodes import Episode, ReportScope, RunSpan
 from dba_console.reports.postmortem.facts import Cause, GapFacts, IncidentTime, Measured, ReportedRun, SessionFacts
 from dba_console.reports.postmortem.timeline import MAX_NAME, happened_us, text_of
 from dba_console.watch.panels.time_formats import format_rfc3339
@@ -26,6 +26,8 @@ _PROMPTS = (
 
 def find_moments(scope: ReportScope, events: Sequence[Event]) -> list[IncidentTime]:
     """Return began, detected, acknowledged, mitigated and ended, each known or with the reason why not."""
+    if scope.run is not None:
+        return _moments_of_run(scope.run)
     began, detected = _began(scope), _detected(scope)
     moments = [began, detected, _acknowledged(scope, detected, events), _mitigated(scope), _ended(scope)]
     if began.at_us is None:
@@ -37,6 +39,14 @@ def find_moments(scope: ReportScope, events: Sequence[Event]) -> list[IncidentTi
         )
         for one in moments
     ]
+
+
+def _moments_of_run(run: RunSpan) -> list[IncidentTime]:
+    lasted_s = (run.last_us - run.began_us) / 1e6
+    began = IncidentTime("began", run.began_us, f"first record of run {run.run}", 0.0)
+    if not run.ending:
+        return [began, IncidentTime("ended", None, "the run has not ended according to its journal")]
+    return [began, IncidentTime("ended", run.last_us, f"last record of the run: {run.ending}", lasted_s)]
 
 
 def _began(scope: ReportScope) -> IncidentTime:
@@ -103,7 +113,8 @@ def _ended(scope: ReportScope) -> IncidentTime:
 
 def title_of(scope: ReportScope, session: SessionFacts) -> str:
     """Return the title: what, where, when."""
-    what = scope.subject or (scope.main.id if scope.main is not None else "no finding")
+    found = scope.main.id if scope.main is not None else "no finding"
+    what = found if scope.run is None else scope.run.runbook
     where = session.target or session.id
     return f"Postmortem: {what} on {where}, {format_rfc3339(scope.core_us[0])[:10]}"
 
@@ -120,7 +131,12 @@ def summarize_incident(
     where = " on host ".join(filter(None, (session.target, session.host))) or f"session {session.id}"
     known = {one.name: one for one in moments}
     began, ended = known["began"], known["ended"]
-    if began.at_us is None:
+    if scope.run is not None:
+        ending = scope.run.ending or "it has not ended"
+        yield f"{where}: run of {scope.run.runbook}, {human_duration(ended.after_s)}: {ending}."
+        if scope.own:
+            yield f"Findings raised meanwhile: {', '.join(dict.fromkeys(one.id for one in scope.own))}."
+    elif began.at_us is None:
         yield f"{where}: {began.how}."
     else:
         yield f"{where}: {_sentence(causes, scope.main)}"
@@ -135,7 +151,7 @@ def summarize_incident(
 
 
 def _is_notable(one: Measured) -> bool:
-    return one.session == 0 and one.value is not None and not one.value.startswith(("0.", "none"))
+    return one.session == 0 and one.value is not None and not one.value.startswith(("0.0s", "none"))
 
 
 _HEADLINES = frozenset(

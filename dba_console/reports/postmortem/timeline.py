@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,7 +20,7 @@ from dba_console.watch.samples.event import Event
 MAX_ROWS = 400
 MAX_TEXT = 600
 MAX_NAME = 80
-MAX_EXACT_LINES = 40
+MAX_EXACT_LINES = 20
 _HIDDEN = frozenset(
     ("heartbeat", "block.asked", "block.seen", "block.started", "step.started", "wait.began", "rows.chosen",
      "journal.began", "undo.offered", "block.skipped", "input.given", "console.detach")
@@ -30,6 +32,7 @@ DECISION_KINDS = frozenset(
 )  # fmt: skip
 _ACTS = frozenset(("block.intent", "block.result", "block.settled", "run.started", "run.ended", "note", "mark"))
 _AGENT = "console"
+_NUMBERS = re.compile(r"\d+")
 
 
 class SessionEvents(NamedTuple):
@@ -62,21 +65,38 @@ def build_timeline(
     """Return the rows in the order of their time, and the kinds with the number of events left out."""
     rows: list[TimelineRow] = []
     for session in sessions:
-        for event in session.events:
-            at_us = happened_us(event) + session.shift_us
-            if event.kind not in _HIDDEN and from_us <= at_us <= to_us:
-                rows.append(_row(event, at_us, session))
+        rows += _event_rows(session, from_us - session.shift_us, to_us - session.shift_us)
         rows += [_gap_row(gap, session) for gap in session.gaps if _in_span(gap, session.shift_us, from_us, to_us)]
     rows.sort(key=lambda row: row.at_us)
-    return _limit(_fold(rows))
+    return _limit(rows)
+
+
+def _event_rows(session: SessionEvents, from_us: int, to_us: int) -> Iterator[TimelineRow]:
+    """Yield the events between two times of the session; equal ones in a row, which may be very many, as one row.
+
+    Sentences that differ only in their numbers are equal.
+    """
+    shown = [one for one in session.events if one.kind not in _HIDDEN and from_us <= happened_us(one) <= to_us]
+    for _, grouped in groupby(sorted(shown, key=happened_us), _fold_key):
+        group = list(grouped)
+        row = _row(group[0], session)
+        if len(group) > 1:
+            row = replace(row, last_us=happened_us(group[-1]) + session.shift_us, count=len(group))
+        yield row
+
+
+def _fold_key(event: Event) -> tuple[object, ...]:
+    if event.kind in _ACTS:
+        return (event.seq, event.wall_us)
+    return event.kind, event.who, _NUMBERS.sub("", event.text)
 
 
 def _in_span(gap: Gap, shift_us: int, from_us: int, to_us: int) -> bool:
     return gap.from_us + shift_us <= to_us and gap.to_us + shift_us >= from_us
 
 
-def _row(event: Event, at_us: int, session: SessionEvents) -> TimelineRow:
-    recorded_us = event.wall_us + session.shift_us
+def _row(event: Event, session: SessionEvents) -> TimelineRow:
+    at_us, recorded_us = happened_us(event) + session.shift_us, event.wall_us + session.shift_us
     return TimelineRow(
         at_us=at_us,
         recorded_us=None if recorded_us == at_us else recorded_us,
@@ -129,26 +149,6 @@ def _exact_text(event: Event, runs: Mapping[str, StoredRun]) -> tuple[str, ...]:
         lines.append(f"with {', '.join(plain)}")
     shown = [text_of(one) for one in lines[:MAX_EXACT_LINES]]
     return (*shown, "…") if len(lines) > MAX_EXACT_LINES else tuple(shown)
-
-
-def _fold(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
-    """Return the rows with equal events in a row as one; sentences that differ only in their numbers are equal."""
-    folded: list[TimelineRow] = []
-    keys: list[tuple[object, ...]] = []
-    for row in rows:
-        key = (row.session, row.who, row.kind, _without_numbers(row.text), row.exact)
-        if keys and key == keys[-1] and row.kind not in _ACTS:
-            last = folded[-1]
-            end_us = row.last_us or row.at_us
-            folded[-1] = replace(last, last_us=end_us, count=last.count + 1)
-        else:
-            folded.append(row)
-            keys.append(key)
-    return folded
-
-
-def _without_numbers(text: str) -> str:
-    return "".join("#" if sign.isdigit() else sign for sign in text)
 
 
 def _limit(rows: list[TimelineRow]) -> tuple[list[TimelineRow], list[tuple[str, int]]]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from dba_console.core.errors import UsageError
+from dba_console.core.errors import ConsoleError, UsageError
 from dba_console.recording.layout import DATABASE, SAMPLES
 from dba_console.reports.postmortem.evidence_charts import BUCKETS
 from dba_console.reports.postmortem.facts import IncidentFacts, IncidentTime
 from dba_console.reports.postmortem.gather import Asked
+from dba_console.reports.postmortem.render import render
 from dba_console.reports.postmortem.timeline import MAX_ROWS
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample
@@ -101,7 +103,9 @@ def test_the_last_episode_of_a_named_finding_is_chosen(tmp_path: Path) -> None:
     first = (finding_event(100, "raised", details={"since_us": at(99)}), finding_event(110, "cleared"))
     session = record_incident(tmp_path, (*first, *EVENTS), seconds=range(0, END_S, 5))
     incident = facts_of(session, Asked(finding="io-stalled"))
-    assert moments(incident)["began"].at_us == at(BEGAN_S) and "last of 2" in incident.chosen
+    assert moments(incident)["began"].at_us == at(BEGAN_S) and "number 2 of 2" in incident.chosen
+    earlier = facts_of(session, Asked(finding=FINDING, at_us=at(105)))
+    assert moments(earlier)["began"].at_us == at(99) and "number 1 of 2" in earlier.chosen
     with pytest.raises(UsageError) as refused:
         facts_of(session, Asked(finding="nothing-like-it"))
     assert FINDING in str(refused.value.hint)
@@ -174,6 +178,23 @@ def test_a_damaged_session_gives_what_can_be_read_and_says_what_is_missing(tmp_p
         session = record_incident(tmp_path, seconds=range(290, 350), close=False)
     incident = facts_of(session)
     assert incident.missing and moments(incident)["detected"].at_us is not None
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_session_damaged_anywhere_is_reported_or_refused(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    session = tmp_path / SHIPPED.name
+    shutil.copytree(SHIPPED, session)
+    for name in (DATABASE, SAMPLES):
+        data = bytearray((session / name).read_bytes())
+        for _ in range(random.randint(0, 100)):
+            data[random.randrange(len(data))] = random.randrange(256)
+        (session / name).write_bytes(bytes(data[: random.randrange(len(data) // 2, len(data))]))
+    try:
+        incident = facts_of(session)
+    except ConsoleError:
+        return
+    assert incident.missing and render(incident, at(0)).html
 
 
 def test_without_a_finding_the_report_says_so(tmp_path: Path) -> None:

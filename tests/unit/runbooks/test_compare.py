@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from dba_console.recording.plan import Confirmation, Input
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import Outcome
 from dba_console.runbooks.run_report import compare, table
-from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, summarize, typical_durations
+from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, read_summary, summarize, typical_durations
 from tests.unit.runbooks.scripted_agent import ScriptedAgent, block, plan_of, run, step
 
 YES = Confirmation(level="yes")
@@ -77,3 +79,9 @@ def test_typical_and_last_duration_of_a_change_come_from_runs_before_and_after_a
     assert typical_durations(ComparisonKey("book", "system identifier 8, primary", "cluster shop"), earlier) == {}
     unread = [replace(one, identity="system identifier ?, primary") for one in earlier]
     assert typical_durations(ComparisonKey("book", "system identifier ?, standby", "cluster shop"), unread) == {}
+
+
+def test_a_damaged_summary_counts_as_none(tmp_path: Path) -> None:
+    for damaged in (b"", b"{", b'{"run": "\xee"}', b"[]"):
+        (tmp_path / "summary.json").write_bytes(damaged)
+        assert read_summary(tmp_path) is None
