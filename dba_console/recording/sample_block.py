@@ -200,11 +200,6 @@ class SampleBlock:
             self.damage = self.damage or error
         return list(self._samples)
 
-    def sample(self, index: int) -> Sample:
-        """Return one sample as it was recorded. Raises Damaged."""
-        self._decode(index)
-        return self._samples[index]
-
     def index_at(self, wall_us: int) -> int:
         """Return the last tick not after `wall_us`, -1 if all are."""
         return bisect_right(self.walls, wall_us) - 1

@@ -127,9 +127,7 @@ class SessionSharer:
         searched = self._search(
             Path(f"/proc/self/fd/{file.fileno()}"), directory, lambda share: progress(0.6 + share * 0.4)
         )
-        ordinary = (
-            [name for name, _ in self._names.originals(searched=False)] if self._level in ("names", "all") else []
-        )
+        ordinary = self._names.ordinary() if self._level in ("names", "all") else []
         return Shared(self._samples, self._events, replaced, ordinary, searched, self._left_out)
 
     def _search(self, file: Path, directory: Path, progress: Progress) -> int:
@@ -277,14 +275,13 @@ class SessionSharer:
         return _Block(samples, points if samples else None, entry.last_us, gaps)
 
     def _samples_of(self, block: SampleBlock) -> tuple[list[Sample], str | None]:
-        damage = None if block.damage is None else block.damage.message
         samples: list[Sample] = []
         try:
-            for index in range(len(block)):
-                samples.append(self._records.sample(block.sample(index)))
+            for sample in block.readable_samples():
+                samples.append(self._records.sample(sample))
         except Damaged as error:
-            damage = error.message
-        return samples, damage
+            return samples, error.message
+        return samples, None if block.damage is None else block.damage.message
 
     def _points(self, entry: BlockEntry, samples: Sequence[Sample]) -> bytes:
         """Return the chart values under their new names; none if they cannot be read: a reader derives them."""

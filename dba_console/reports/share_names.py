@@ -66,12 +66,17 @@ _KEPT_PATTERNS: dict[str, re.Pattern[str]] = {
     ),
 }
 _CATALOG = re.compile(r"pg_\w*")
-_SHORTEST = 3
+_SHORTEST: dict[str, int] = {"host": 2, "node": 2, "database": 2, "user": 2, "application": 2}
 """A shorter name is part of too much other text: it is replaced where it stands as a name, and not searched for."""
+_SHORTEST_OTHER = 3
+"""Aliases in statements have one or two characters."""
 _V4 = [ipaddress.ip_network("198.18.0.0/15"), ipaddress.ip_network("100.64.0.0/10")]
 """Networks for benchmarks (RFC 2544) and of carriers (RFC 6598): the pseudonyms of subnets."""
 _V6 = ipaddress.ip_network("2001:db8::/32")
 """For documentation (RFC 3849)."""
+
+_DOTTED = frozenset(("host", "domain", ADDRESS))
+"""Written with another sign in names of slots, files and metrics: `db1_prod`, `ip-10-0-0-1`."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -169,7 +174,7 @@ class NameMap:
         others, which are replaced only where they stand as names.
         """
         for name, one in self.stored.names.items():
-            if name not in self._kept and (one.kind != "column" and not is_ordinary(name)) == searched:
+            if name not in self._kept and (one.kind != "column" and not is_ordinary(one.kind, name)) == searched:
                 yield name, one.text
 
     @property
@@ -188,6 +193,8 @@ class NameMap:
             escaped = {name.replace('"', '""'), name.replace("'", "''"), json.dumps(name)[1:-1]}
             for spelling in {name, clean(name), display_name(name), *escaped}:
                 yield spelling, text
+            if self.stored.names[name].kind in _DOTTED and "." in name:
+                yield from ((name.replace(".", sign), text.replace(".", sign)) for sign in "_-")
 
     def _assigned(self, original: str, kind: str) -> str:
         found = self.stored.names.get(original)
@@ -253,11 +260,11 @@ def is_kept(kind: str, name: str) -> bool:
     return pattern is not None and pattern.fullmatch(name) is not None
 
 
-def is_ordinary(name: str) -> bool:
+def is_ordinary(kind: str, name: str) -> bool:
     """Return whether a name is a word that text has anyway, a number, or too short."""
     lowered = name.lower()
     number = re.fullmatch(r"[\d\s.,_:+-]*", name) is not None and _address_of(name) is None
-    return len(name) < _SHORTEST or lowered in ORDINARY or number
+    return len(name) < _SHORTEST.get(kind, _SHORTEST_OTHER) or lowered in ORDINARY or number
 
 
 def is_kept_address(address: Address) -> bool:

@@ -20,7 +20,7 @@ from dba_console.core.redact import MASK, names_secret, redact, statement_tokens
 from dba_console.reports.share_names import Kind, NameMap, is_kept
 from dba_console.reports.share_words import BUILT_IN, KEYWORDS
 from dba_console.watch.findings.phrases import query_text
-from dba_console.watch.samples.postgres import WITHHELD
+from dba_console.watch.frames.job_sessions import command, command_object
 
 Level = Literal["none", "secrets", "names", "all"]
 REMOVED = "<removed>"
@@ -58,6 +58,8 @@ _OPTION = re.compile(rf"(?<!\S)({'|'.join(_OPTIONS)})(\s+|=|(?<=-[Uh])(?=\w\w))(
 _PROGRAM = re.compile(r"\b(?:pg_\w+|psql|\w+db|barman|pgbackrest|patronictl|repmgr|wal-g)\b")
 _URI = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)(?:([^\s/@:'\"]*)((?::[^\s/@'\"]*)?)@)?([^\s/:'\"?,]+)")
 _AT_HOST = re.compile(r"(?<![\w.@/:+-])([A-Za-z_][\w.+-]*)@([A-Za-z][\w.-]*[\w])")
+_TARGET = re.compile(r"(?<![\w@/.:-])([\w.+-]+)(:\d{1,5})@([A-Za-z][\w.-]*\w)")
+"""`database:port@host`, the name of a target."""
 _COPY_HOST = re.compile(r"(?<![\w/.-])([A-Za-z][\w.-]*)(?=:[/~])")
 _COPIES = re.compile(r"\b(?:rsync|scp|sftp|ssh|barman|pgbackrest)\b")
 _DOMAINS = (
@@ -69,6 +71,8 @@ _DOMAIN_END = re.compile(rf"\.(?:{_DOMAINS})(?![\w-])")
 _PATH = re.compile(r"(?<![\w/.)\]}])/(?!/)[^\s'\"`,;:|()<>\[\]{}=&*?]*[^\s'\"`,;:|()<>\[\]{}=&*?.]")
 _REMOTE_PATH = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^/:\s]+):(/.*)", re.S)
 """`server:/export`, the source of an NFS mount."""
+_WITH_PORT = re.compile(r"([^()]+)\((\d+)\)")
+"""As in titles of server processes."""
 _ODD = re.compile(r"[\s'\"`,;:|()<>\[\]{}=&*?]")
 _V4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f]*:[0-9A-Fa-f]*:)[0-9A-Fa-f:]{2,39}(?:\d{0,3}(?:\.\d{1,3}){3})?(?![\w:])")
@@ -269,6 +273,8 @@ class TextRewriter:
         if "," in text:
             return ",".join(self._host(one) for one in text.split(","))
         text = text.strip()
+        if (with_port := _WITH_PORT.fullmatch(text)) is not None:
+            return f"{self._host(with_port[1])}({with_port[2]})"
         if text[:1] in ("/", "@", "~"):
             return self._path(text)
         address, before, after = _address_of(text)
@@ -337,12 +343,11 @@ class TextRewriter:
         if text.startswith("<") or not text.strip():
             return text
         self.masked["statements"] += 1
+        made = self._normalised(text)
         if self.level == "all" and not self.names.learning:
-            made = WITHHELD
-        else:
-            made = self._normalised(text)
+            made = _only_command(made)
         if not self.names.learning:
-            self._remember_query(query_text(text), query_text(made) or REMOVED)
+            self._remember_query(query_text(text), query_text(made))
         return made
 
     def _normalised(self, text: str) -> str:
@@ -415,7 +420,7 @@ class TextRewriter:
 
     def _statement(self, text: str) -> str:
         """Return a statement within other text."""
-        return WITHHELD if self.level == "all" and not self.names.learning else self._normalised(text)
+        return REMOVED if self.level == "all" and not self.names.learning else self._normalised(text)
 
     def _statement_argument(self, quoted: str) -> str:
         sign, inner = quoted[0], quoted[1:-1]
@@ -446,6 +451,7 @@ class TextRewriter:
         if "://" in text:
             text = _URI.sub(self._uri, text)
         if "@" in text:
+            text = _TARGET.sub(lambda match: self._target(match[0]), text)
             text = _AT_HOST.sub(lambda match: f"{self.names.name('user', match[1])}@{self._host(match[2])}", text)
         if ":" in text and _COPIES.search(text):
             text = _COPY_HOST.sub(lambda match: self._host(match[1]), text)
@@ -482,8 +488,15 @@ class TextRewriter:
             text = _V4.sub(lambda match: self._address(match[0]), text)
         if ":" in text:
             text = _V6.sub(lambda match: self._address(match[0]), text)
-            text = _MAC.sub(lambda match: f"02:{self.names.digest(match[0])[:2]}:00:00:00:01", text)
+            text = _MAC.sub(self._mac, text)
         return text
+
+    def _mac(self, match: re.Match[str]) -> str:
+        """Return a locally administered address."""
+        if self.names.learning:
+            return match[0]
+        digest = self.names.digest(match[0].lower().replace("-", ":"))
+        return ":".join(("02", *(digest[at : at + 2] for at in range(0, 10, 2))))
 
     def _names_in(self, text: str) -> str:
         """Replace every learnt name, longest first, in any case; ordinary words only where they are quoted."""
@@ -529,6 +542,21 @@ class TextRewriter:
             return match[0]
         made = self._names_in(self._addresses_in(plain))
         return match[0] if made == plain else base64.b64encode(made.encode()).decode()
+
+
+def _only_command(statement: str) -> str:
+    """Return what the panels of long work need of a normalised statement: the command and its object.
+
+    >>> _only_command("alter table relation_1 add column column_2 text"), _only_command("select 1")
+    ('alter table relation_1 …', '<removed>')
+    """
+    if statement.startswith("autovacuum: "):
+        return statement
+    if command(statement) is None:
+        return REMOVED
+    named = command_object(statement)
+    end = 40 if named is None else statement.find(named) + len(named)
+    return statement if end >= len(statement) else f"{statement[:end]} …"
 
 
 def _is_secret_path(path: str) -> bool:

@@ -53,52 +53,52 @@ _BUILT_IN_TEXT = """
     jsonb_object_agg jsonb_path_query jsonb_set jsonb_typeof lag last_value lastval lead leader_pid length line ln
     locktype log lower lpad lseg ltrim macaddr macaddr8 make_date make_interval max md5 min mod money name nextval
     now nspname ntile num_nonnulls numrange objid octet_length oid path percent_rank percentile_cont percentile_disc
-    plpgsql point polygon power query_id query_start quote_ident quote_literal quote_nullable random rank refcursor
-    regclass regconfig regexp_match regexp_matches regexp_replace regexp_split_to_array regexp_split_to_table
-    regnamespace regoper regproc regprocedure regrole regtype relfrozenxid relid relkind relname relpages reltuples
-    repeat replace replay_lag replay_lsn restart_lsn reverse rolname round row_number row_to_json rpad rtrim
-    sent_lsn serial serial4 serial8 set_config setval sha256 sign slot_name slot_type smallserial spgist split_part
-    sqrt starts_with state_change statement_timestamp stddev stddev_pop stddev_samp string_agg string_to_array
-    strpos sum sync_state tableoid tid timestamptz timetz to_char to_date to_json to_jsonb to_number to_regclass
-    to_timestamp to_tsquery to_tsvector transaction_timestamp transactionid translate trunc ts_rank tsquery tsrange
-    tstzrange tsvector txid_current unnest upper usename usesysid uuid var_pop var_samp varbit variance
-    virtualtransaction virtualxid wait_event wait_event_type waitstart wal_status width_bucket write_lag write_lsn
-    xact_start xid xid8 xmax xmin xmlagg
+    pid plpgsql point polygon power query query_id query_start quote_ident quote_literal quote_nullable random rank
+    refcursor regclass regconfig regexp_match regexp_matches regexp_replace regexp_split_to_array
+    regexp_split_to_table regnamespace regoper regproc regprocedure regrole regtype relfrozenxid relid relkind
+    relname relpages reltuples repeat replace replay_lag replay_lsn restart_lsn reverse rolname round row_number
+    row_to_json rpad rtrim sent_lsn serial serial4 serial8 set_config setval sha256 sign slot_name slot_type
+    smallserial spgist split_part sqrt starts_with state state_change statement_timestamp stddev stddev_pop
+    stddev_samp string_agg string_to_array strpos sum sync_state tableoid tid timestamptz timetz to_char to_date
+    to_json to_jsonb to_number to_regclass to_timestamp to_tsquery to_tsvector transaction_timestamp transactionid
+    translate trunc ts_rank tsquery tsrange tstzrange tsvector txid_current unnest upper usename usesysid uuid
+    var_pop var_samp varbit variance virtualtransaction virtualxid wait_event wait_event_type waitstart wal_status
+    width_bucket write_lag write_lsn xact_start xid xid8 xmax xmin xmlagg
 """
 BUILT_IN = frozenset(_BUILT_IN_TEXT.split())
 """Functions, types and columns that are PostgreSQL's own."""
 
 _MESSAGES_TEXT = """
-    abbreviations above acknowledged acquire activities activity addresses age agent alarm alert allow append
+    abbreviations above acknowledged acquire activities activity addresses age agent alarm alert allow am an append
     application apply archive args assertions async auth authentication autovacuum average backend backslash
-    backtrace behind bgwriter bias bitcode bitmapscan block blocked blocker bodies bonjour buffer buffers bytea
+    backtrace be behind bgwriter bias bitcode bitmapscan block blocked blocker bodies bonjour buffer buffers bytea
     bytes caches caseins cert changed checking checkpoints checksum checksums ciphers cleanup cleared client
     collapse collector command commands compat completion compute concurrency config conforming connections conninfo
-    consistency console count counts cpu crash critical crl ctype current curve damaged datestyle datetimes days
+    consistency console count counts cpu crash critical crl ctype current curve damaged datestyle datetimes days db
     deadlock debug debugging decode decoding defer deforming delay destdir destination detected device devices
     digits dir directories directory dirty disconnections done down dump duration dynamic ecdh effective effort
     elapsed encryption ended equals error errors estimated exclusion executor exit expressions extra facility factor
     failed failsafe failure feedback file filename files finding findings finished flush fraction free fsync fuzzy
-    gap gather gathermerge generations geqo gin growing growth hang hangs hash hashagg hashjoin hba heartbeat high
-    hints hit host hostname hosts hot hours huge ident identifier identifiers idle ignore inclusive incremental
-    indexonlyscan indexscan info init intervalstyle invalid jit job jobs keep keepalives kernel keyfile keys kill
-    killed kind known krb last late leader length level libraries library line list locks log logging logical
-    longest lost low lru lsn maintenance material max maxpages measured mem memoize memory mergejoin messages min
-    minute minutes miss missing mods monetary monitor more mount mounts multiplier multixact namespace naptime
-    nestloop network node nodes nonsystem normal note num number numbers object objects open operation operations
-    operator optimize output page pages params parse participation partitionwise passphrase path pct pending per
-    percent permissions picture pid place plan planner pool pooler port post postgresql pre pred prefer prefetch
-    prefix preload pressure pretty print problem process processes profiling program programs progress promote
-    protocol provider pruning query random rate reached reader reading ready receiver reclaim recording recovery
-    recycle refused relation reload remove replication reserved restore restored retained retrieve retry reverted
-    rewritten rotation rows run running runs sample sampled samples saved scale scan second seconds seed segment
-    selection sender senders sent seq seqscan seqscans session sessions setup shared siblings size slot slots slow
-    socket sort source space speed split ssl stack stage stalled standard standby started startup state stats status
-    stopped storage streaming string strings subject sum superuser supports swap sync synchronize synchronous syslog
-    tablespaces target tcp then thread threads threshold throughput tidscan timeline timeout timezone timing title
-    toast total trace track transactions tree trend tuple unavailable unix unknown usage used users verbosity waiter
-    waiting waits wal warning week worker workers worktable writer writes writing written xid xmlbinary xmloption
-    zero
+    gap gather gathermerge gb generations geqo gin go growing growth hang hangs hash hashagg hashjoin hba he
+    heartbeat high hints hit host hostname hosts hot hours hrs huge id ident identifier identifiers idle ignore
+    inclusive incremental indexonlyscan indexscan info init intervalstyle invalid io ip it jit job jobs kb keep
+    keepalives kernel keyfile keys kill killed kind known krb last late leader length level libraries library line
+    list locks log logging logical longest lost low lru lsn maintenance material max maxpages mb me measured mem
+    memoize memory mergejoin messages min minute minutes miss missing mods monetary monitor more mount mounts ms
+    multiplier multixact my namespace naptime nestloop network node nodes nonsystem normal note ns num number
+    numbers object objects ok open operation operations operator optimize os output page pages params parse
+    participation partitionwise passphrase path pct pending per percent permissions pg picture pid place plan
+    planner pool pooler port post postgresql pre pred prefer prefetch prefix preload pressure pretty print problem
+    process processes profiling program programs progress promote protocol provider pruning query random rate
+    reached reader reading ready receiver reclaim recording recovery recycle refused relation reload remove
+    replication reserved restore restored retained retrieve retry reverted rewritten rotation rows run running runs
+    sample sampled samples saved scale scan second seconds seed segment selection sender senders sent seq seqscan
+    seqscans session sessions setup shared siblings size slot slots slow so socket sort source space speed split ssl
+    stack stage stalled standard standby started startup state stats status stopped storage streaming string strings
+    subject sum superuser supports swap sync synchronize synchronous syslog tablespaces target tb tcp then thread
+    threads threshold throughput tidscan timeline timeout timezone timing title toast total trace track transactions
+    tree trend tuple unavailable unix unknown up us usage used users verbosity vs waiter waiting waits wal warning
+    we week worker workers worktable writer writes writing written xid xmlbinary xmloption zero
 """
 _MESSAGES = frozenset(_MESSAGES_TEXT.split())
 """Words in names of settings (pg_settings of PostgreSQL 15), in messages, and in names of fields."""

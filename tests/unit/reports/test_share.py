@@ -132,9 +132,10 @@ def test_a_shared_session_replays_the_same_numbers_findings_and_times(copy: Shar
     assert times[0] == times[1]
 
 
-def test_a_real_recording_replays_the_same_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", ["secrets", "names", "all"])
+def test_a_real_recording_replays_the_same_numbers(level: Level, tmp_path: Path) -> None:
     original = DEMO / "reclaim-stall"
-    file, done, _ = share(original, tmp_path / "real.zip")
+    file, done, _ = share(original, tmp_path / "real.zip", level)
     frames = list(frames_of(original, opened(file, tmp_path / "real")))
     for before, after in frames:
         compare(before, after, "frame", {})
