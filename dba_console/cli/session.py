@@ -312,7 +312,7 @@ def unpin(name: Name, sessions: SessionsOption = None) -> int:
 
 
 def _pin(name: str, sessions: str | None, *, pinned: bool) -> int:
-    path = resolve(name, sessions_directory(_load_config(sessions).config))
+    path = resolve(name, sessions_directory(_load_config(sessions).config), to_change=True)
     pin(path, pinned)
     put(f"{'pinned' if pinned else 'unpinned'} {path.name}")
     return ExitCode.OK

@@ -51,7 +51,7 @@ def note(
 
     A note has two times: when it happened, and when it was recorded. `session verify` reports notes added later.
     """
-    directory = _resolve(name, sessions)
+    directory = _resolve(name, sessions, to_change=True)
     said = " ".join(text).strip()
     if not said:
         raise UsageError("the note is empty", hint='dba-console session note last --at 14:53 "failover announced"')
@@ -85,7 +85,7 @@ def import_notes(
     """
     from dba_console.reports.imported_notes import parse_chat, parse_zone
 
-    directory = _resolve(name, sessions)
+    directory = _resolve(name, sessions, to_change=not dry_run)
     with closing(_open(directory)) as recording:
         found = parse_chat(
             _read(file), zone=None if zone is None else parse_zone(zone), day=_parse_date(day),
@@ -169,14 +169,14 @@ def _stored_text(event: Event) -> str:
     return one_line(redact(event.text))
 
 
-def _resolve(name: str, sessions: str | None) -> Path:
+def _resolve(name: str, sessions: str | None, *, to_change: bool) -> Path:
     from dba_console.cli.config_file import load_config, sessions_directory
     from dba_console.recording.listing import resolve
 
     loaded = load_config()
     if sessions is not None:
         loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
-    return resolve(name, sessions_directory(loaded.config))
+    return resolve(name, sessions_directory(loaded.config), to_change=to_change)
 
 
 def _open(directory: Path) -> Recording:

@@ -116,7 +116,7 @@ class SessionFile(LineDestination):
         from dba_console.cli.config_file import load_config, sessions_directory
         from dba_console.recording.listing import resolve
 
-        return cls(resolve(session, sessions_directory(load_config().config)), tag)
+        return cls(resolve(session, sessions_directory(load_config().config), to_change=True), tag)
 
     def write(self, lines: bytes, wall_us: int) -> None:
         block = self._stamper.feed(lines + b"\n", wall_us)

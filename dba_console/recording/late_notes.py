@@ -36,6 +36,7 @@ def append_notes(directory: Path, notes: Sequence[Event]) -> None:
     except SessionError as error:
         raise SessionError(f"no note was added: {error.message}") from error
     try:
+        _require_plain_file(directory)
         host = _require_sound_events(directory)
         prepared = [tidy(note) for note in notes]
         _append(directory, prepared)
@@ -46,6 +47,13 @@ def append_notes(directory: Path, notes: Sequence[Event]) -> None:
         raise SessionError(f"no note was added: {explain(error, directory)}") from error
     finally:
         lock.release()
+
+
+def _require_plain_file(directory: Path) -> None:
+    """Raise Damaged if writing would change another file: behind a link, or by the rollback of a foreign journal, which
+    can name a file that SQLite then deletes. Recordings have a write-ahead log instead."""
+    if (directory / DATABASE).is_symlink() or os.path.lexists(directory / f"{DATABASE}-journal"):
+        raise Damaged(f"{DATABASE} is a link, or another program was interrupted while it wrote it")
 
 
 def _require_sound_events(directory: Path) -> str:
@@ -69,7 +77,10 @@ def _require_sound_events(directory: Path) -> str:
 def _append(directory: Path, notes: Sequence[Event]) -> None:
     with closing(sqlite3.connect(directory / DATABASE, isolation_level=None, timeout=2.0)) as connection:
         connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("BEGIN IMMEDIATE")  # closing the connection rolls it back after an error
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE lower(type) = 'trigger'").fetchone():
+            raise Damaged(f"{DATABASE} has triggers, which a recording has not: they would run")
         rows = link(notes, _head(connection))
         later = LaterNotes(_first_later(connection) or rows[0].seq, rows[-1].seq, rows[-1].hash)
         connection.executemany("INSERT INTO journal VALUES (?, ?, ?)", rows)

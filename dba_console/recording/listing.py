@@ -138,10 +138,11 @@ def _is_session(directory: Path) -> bool:
 _LIST_HINT = "`dba-console session list` lists the sessions"
 
 
-def resolve(name: str, sessions: Path) -> Path:
+def resolve(name: str, sessions: Path, *, to_change: bool = False) -> Path:
     """Return the session's directory; of a shared file, a directory with its content until this process ends.
 
-    Raises SessionError if none or several match, PermissionDenied if `sessions` cannot be read.
+    `to_change`: something will be written there, so a shared file is refused. Raises SessionError if none or several
+    match, PermissionDenied if `sessions` cannot be read.
     """
     if not name:
         raise SessionError("no session named", hint=_LIST_HINT)
@@ -149,6 +150,11 @@ def resolve(name: str, sessions: Path) -> Path:
     if named_path.name == DATABASE and named_path.is_file():
         return named_path.parent
     if is_shared_file(named_path):
+        if to_change:
+            raise SessionError(
+                f"{name} is a shared file: only a copy of its content would be changed",
+                hint="change the session that it was made of, or unzip it and name its directory",
+            )
         return open_shared(named_path)
     if "/" in name or name in (".", ".."):
         if (named_path / DATABASE).exists():

@@ -12,6 +12,8 @@ import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
+from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -106,7 +108,8 @@ def extract(path: Path, place: Path, called: str | None = None) -> Path:
             _check(members, manifest, name, place)
             for info in members:
                 _extract_member(archive, info, place)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError) as error:
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, zlib.error, LZMAError) as error:
+        # RuntimeError: an encrypted member
         raise SessionError(f"cannot read {name}: damaged ({error})", hint="copy the file again") from error
     except OSError as error:
         raise SessionError(f"cannot extract {name} to {place}: {error.strerror or error}") from error

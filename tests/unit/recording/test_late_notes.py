@@ -138,3 +138,23 @@ def test_a_note_is_added_where_only_samples_are_damaged(session: Path) -> None:
         file.truncate(100)
     append_notes(session, [note("a", 3)])
     assert "a" in events_of(session)
+
+
+def test_nothing_in_a_foreign_session_runs_or_redirects_a_note(session: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "session.db").symlink_to(session / "session.db")
+    with pytest.raises(SessionError, match="is a link"):
+        append_notes(linked, [note("x")])
+    # A journal can name a file that SQLite deletes when it rolls back.
+    (session / "session.db-journal").write_bytes(b"x")
+    with pytest.raises(SessionError, match="interrupted"):
+        append_notes(session, [note("x")])
+    (session / "session.db-journal").unlink()
+    with closing(sqlite3.connect(session / "session.db")) as connection:
+        connection.execute(
+            "CREATE TRIGGER t AFTER INSERT ON journal BEGIN DELETE FROM journal WHERE seq < new.seq; END"
+        )
+    with pytest.raises(SessionError, match="triggers"):
+        append_notes(session, [note("x")])
+    assert events_of(session) == ["mark 2", "mark 4", "mark 6"]

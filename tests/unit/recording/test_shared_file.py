@@ -127,3 +127,17 @@ def test_another_zip_is_not_a_shared_file(tmp_path: Path) -> None:
     assert not is_shared_file(tmp_path / "x.zip")
     with pytest.raises(SessionError, match="not a shared session"):
         extract(tmp_path / "x.zip", tmp_path)
+
+
+def test_an_encrypted_member_is_called_damaged(file: Path, tmp_path: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    file.write_bytes(data)
+    with pytest.raises(SessionError, match="encrypted"):
+        extract(file, tmp_path / "x")
+
+
+def test_a_shared_file_is_not_changed(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="is a shared file"):
+        resolve(str(file), tmp_path, to_change=True)
