@@ -22,7 +22,6 @@ from dba_console.recording.journal import LATER_NOTES, JournalRow, LaterNotes, l
 from dba_console.recording.layout import DATABASE, LOG, SessionLock
 from dba_console.recording.recording import Recording
 from dba_console.recording.source import SqlSource
-from dba_console.recording.store import explain
 from dba_console.watch.samples.event import Event
 
 
@@ -44,7 +43,8 @@ def append_notes(directory: Path, notes: Sequence[Event]) -> None:
     except Damaged as error:
         raise SessionError(f"no note was added: {error.message}", hint="session verify shows the damage") from error
     except (sqlite3.Error, OSError) as error:
-        raise SessionError(f"no note was added: {explain(error, directory)}") from error
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        raise SessionError(f"no note was added: cannot write {directory / DATABASE}: {why}") from error
     finally:
         lock.release()
 

@@ -239,8 +239,8 @@ class ReplayFeed:
 
     @property
     def refusal(self) -> str | None:
-        """Recordings are never changed: they are evidence."""
-        return "this is a recording: nothing can be added"
+        """The screen never changes a recording: it is evidence. Notes are added on the command line, as later ones."""
+        return "this is a recording: nothing can be added here; `dba-console session note` adds notes"
 
     def start(self) -> None:
         self.mailbox.put(AgentConnectionChanged("recording", session=self.session))

@@ -15,6 +15,7 @@ from dba_console.recording.recording import Recording
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
 from tests.build import NOW_US
+from tests.disks import fill, mounted
 from tests.unit.recording.recordings import meta, record, record_samples, recorder, ticks
 
 LATER_US = NOW_US + 86_400_000_000
@@ -158,3 +159,18 @@ def test_nothing_in_a_foreign_session_runs_or_redirects_a_note(session: Path, tm
     with pytest.raises(SessionError, match="triggers"):
         append_notes(session, [note("x")])
     assert events_of(session) == ["mark 2", "mark 4", "mark 6"]
+
+
+@pytest.mark.root
+def test_a_full_disk_leaves_the_session_as_it_was(session: Path, tmp_path: Path) -> None:
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=1m") as small:
+        copy = shutil.copytree(session, small / session.name)
+        filler = fill(small)
+        before = events_of(copy)
+        with pytest.raises(SessionError, match=r"no note was added: .*(full|space)"):
+            append_notes(copy, [note("x" * 7000, 3)] * 100)
+        assert events_of(copy) == before
+        assert verify(copy).ok
+        filler.unlink()
+        append_notes(copy, [note("a", 3)])
+        assert "a" in events_of(copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,18 @@ def test_hostile_names_are_harmless() -> None:
     [change] = compare(before, after).changes
     assert change.text == "mounts, new: /x␛[2J␊�<b>"
     assert "\x1b" not in str(comparison_object(compare(before, after)))
+
+
+def test_a_damaged_recording_is_compared_as_far_as_it_can_be_read(tmp_path: Path) -> None:
+    copy = shutil.copytree(FIXTURE, tmp_path / "copy")
+    with open(copy / "session.samples", "r+b") as file:
+        file.truncate(20_000)
+    recording = Recording.open(copy)
+    found = compare_recorded(recording, recording.first_us, recording.last_us)
+    assert found.notes[0].startswith("nothing was recorded at 2026-11-20 ")
+    assert found.changes
+    assert recording.damage
+    recording.close()
 
 
 def test_a_recorded_incident_is_told_from_before_and_during() -> None:
