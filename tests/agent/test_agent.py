@@ -89,7 +89,7 @@ def test_marks_and_notes_are_events_with_their_author(running: RunningAgent) -> 
     assert mark.who and mark.text.startswith("pool lowered")
     assert "s3cret" not in note.text and note.occurred_us == 5
     file = running.session() / "session.log"
-    wait_until(lambda: ": mark\n" in file.read_text(), 60, what="the last of it in the log")
+    wait_until(lambda: ": mark (happened 1970-01-01T00:00:00" in file.read_text(), 60, what="the last of it in the log")
     log = file.read_text()
     assert "pool lowered" in log and "s3cret" not in log
     assert "\x1b" not in log

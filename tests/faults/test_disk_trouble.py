@@ -21,7 +21,7 @@ pytestmark = pytest.mark.root
 
 
 def test_a_full_disk_under_the_recording_is_reported_and_live_view_continues(cluster: Cluster, tmp_path: Path) -> None:
-    sessions = mounted("tmpfs", tmp_path / "sessions", "-o", "size=1m,mode=700")
+    sessions = mounted("tmpfs", tmp_path / "sessions", "-o", "size=4m,mode=700")
     with sessions as small, agent(cluster.dsn(), tmp_path) as running:
         watch = running.watch()
         watch.until(connected)

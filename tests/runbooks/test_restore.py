@@ -89,7 +89,9 @@ def test_everything_is_restored_its_phases_are_reported_and_the_settings_are_rev
     rows = table_of(walk, RESTORE)
     assert {"data", "indexes"} <= {row[1] for row in rows if row[0] == "phase"}
     longest = [row[1] for row in rows if row[0] == "longest"]
-    assert "TABLE DATA public.items_1" in longest and "INDEX public.items_1_n_idx" in longest, rows
+    assert "TABLE DATA public.items_1" in longest and any(name.startswith("INDEX public.items_") for name in longest), (
+        rows
+    )
     assert any("FK CONSTRAINT" in row[1] for row in table_of(walk, KEYS) if row[0] == "longest")
     assert dump_server.cluster.psql("select bool_and(convalidated) from pg_constraint", dbname="a 'copy'") == "t"
     assert is_password_absent(dump_server.watched.console.home), "the password is written down"
