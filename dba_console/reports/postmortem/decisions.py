@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dba_console.core.sanitize import clean
 from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import Decision
-from dba_console.reports.postmortem.timeline import DECISION_KINDS, MAX_NAME, happened_us, text_of
+from dba_console.reports.postmortem.timeline import DECISION_KINDS, MAX_NAME, text_of
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import LAST_EVENTS, derive
 from dba_console.watch.frames.model import Frame
@@ -41,12 +41,12 @@ def find_decisions(
         key = str(event.details.get("run") or ""), str(event.details.get("block") or "")
         if event.kind == "block.asked":
             questions[key] = event.text
-        elif event.who is not None and span_us[0] <= happened_us(event) <= span_us[1]:
+        elif event.who is not None and span_us[0] <= event.happened_us <= span_us[1]:
             count += 1
             if count > MAX_DECISIONS:
                 continue
             question = questions.pop(key, "") if event.kind != "deviation" else ""
-            found.append(screens.decision(event, happened_us(event), question, session, shift_us))
+            found.append(screens.decision(event, event.happened_us, question, session, shift_us))
     return found, count
 
 
@@ -73,7 +73,9 @@ class _Screens:
         history = ChartHistory()
         if drawn:
             history.extend(self._recording.points(picture.wall_us - HISTORY_US, picture.wall_us))
-        events = self._recording.events(to_us=picture.wall_us, limit=LAST_EVENTS) if drawn else ()
+        events = self._recording.events(to_us=picture.wall_us, limit=LAST_EVENTS) if drawn else []
+        # Notes about that time may have been added later: they were not on the screen.
+        events = [one for one in events if one.wall_us <= picture.wall_us]
         frame = derive(picture, history, events)
         decision = replace(decision, screen_us=screen_us, findings=tuple(_sentences(frame)))
         if not drawn:

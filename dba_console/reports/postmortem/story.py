@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dba_console.core.units import human_duration
 from dba_console.reports.postmortem.episodes import Episode, ReportScope, RunSpan
 from dba_console.reports.postmortem.facts import Cause, GapFacts, IncidentTime, Measured, ReportedRun, SessionFacts
-from dba_console.reports.postmortem.timeline import MAX_NAME, happened_us, text_of
+from dba_console.reports.postmortem.timeline import MAX_NAME, text_of
 from dba_console.watch.panels.time_formats import format_rfc3339
 from dba_console.watch.samples.event import Event
 
@@ -74,17 +74,16 @@ def _acknowledged(scope: ReportScope, detected: IncidentTime, events: Sequence[E
     acts = [
         one
         for one in events
-        if one.kind in _FIRST_ACTS and one.who is not None and detected_us <= happened_us(one) <= scope.to_us
+        if one.kind in _FIRST_ACTS and one.who is not None and detected_us <= one.wall_us <= scope.to_us
     ]
     if not acts:
         return IncidentTime("acknowledged", None, "no act, acknowledgement or note of a person was recorded after that")
-    first = min(acts, key=happened_us)
-    what = {"note": "first note", "mark": "first mark", "run.started": "first run was started"}.get(
-        first.kind, f"{first.kind.replace('.', ' ')}"
-    )
-    return IncidentTime(
-        "acknowledged", happened_us(first), f"{what} by {text_of(first.who or '')[:MAX_NAME]} (event {first.seq})"
-    )
+    # By the time of recording: a note about an earlier time does not show that it was known then.
+    first = min(acts, key=lambda one: one.wall_us)
+    names = {"note": "first note", "mark": "first mark", "run.started": "first run was started"}
+    what = names.get(first.kind, first.kind.replace(".", " "))
+    how = f"{what} by {text_of(first.who or '')[:MAX_NAME]} (event {first.seq})"
+    return IncidentTime("acknowledged", first.wall_us, how)
 
 
 def _mitigated(scope: ReportScope) -> IncidentTime:

@@ -54,11 +54,6 @@ def text_of(text: str) -> str:
     return shown if len(shown) <= MAX_TEXT else shown[:MAX_TEXT] + "…"
 
 
-def happened_us(event: Event) -> int:
-    """Return when it happened, which for a note may be before it was recorded."""
-    return event.wall_us if event.occurred_us is None else event.occurred_us
-
-
 def build_timeline(
     sessions: Iterable[SessionEvents], from_us: int, to_us: int
 ) -> tuple[list[TimelineRow], list[tuple[str, int]]]:
@@ -76,12 +71,12 @@ def _event_rows(session: SessionEvents, from_us: int, to_us: int) -> Iterator[Ti
 
     Sentences that differ only in their numbers are equal.
     """
-    shown = [one for one in session.events if one.kind not in _HIDDEN and from_us <= happened_us(one) <= to_us]
-    for _, grouped in groupby(sorted(shown, key=happened_us), _fold_key):
+    shown = [one for one in session.events if one.kind not in _HIDDEN and from_us <= one.happened_us <= to_us]
+    for _, grouped in groupby(sorted(shown, key=lambda one: one.happened_us), _fold_key):
         group = list(grouped)
         row = _row(group[0], session)
         if len(group) > 1:
-            row = replace(row, last_us=happened_us(group[-1]) + session.shift_us, count=len(group))
+            row = replace(row, last_us=group[-1].happened_us + session.shift_us, count=len(group))
         yield row
 
 
@@ -96,7 +91,7 @@ def _in_span(gap: Gap, shift_us: int, from_us: int, to_us: int) -> bool:
 
 
 def _row(event: Event, session: SessionEvents) -> TimelineRow:
-    at_us, recorded_us = happened_us(event) + session.shift_us, event.wall_us + session.shift_us
+    at_us, recorded_us = event.happened_us + session.shift_us, event.wall_us + session.shift_us
     return TimelineRow(
         at_us=at_us,
         recorded_us=None if recorded_us == at_us else recorded_us,

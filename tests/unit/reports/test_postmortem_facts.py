@@ -93,9 +93,13 @@ def test_a_mark_before_the_detection_is_not_an_acknowledgement(tmp_path: Path) -
 
 def test_a_note_has_the_time_it_is_about_and_the_time_it_was_recorded(tmp_path: Path) -> None:
     note = event(450, "note", "the release was at this time", who="bob", occurred_us=at(280))
-    incident = facts_of(record_incident(tmp_path, (*EVENTS, note), seconds=range(270, 470, 5)))
-    [row] = [row for row in incident.timeline if row.kind == "note"]
+    late = event(455, "note", "it had begun", who="bob", occurred_us=at(305))
+    incident = facts_of(record_incident(tmp_path, (*EVENTS, note, late), seconds=range(270, 470, 5)))
+    row, _ = (row for row in incident.timeline if row.kind == "note")
     assert (row.at_us, row.recorded_us, row.who) == (at(280), at(450), "bob")
+    # Neither was known then, nor on the screen.
+    assert moments(incident)["acknowledged"].at_us == at(330)
+    assert not any("it had begun" in line for one in incident.decisions for line in one.screen)
     assert incident.timeline.index(row) < [row.kind for row in incident.timeline].index("finding.raised")
 
 
