@@ -60,8 +60,8 @@ def postmortem(
     from dba_console.cli.replay import parse_time
     from dba_console.recording.listing import resolve
     from dba_console.recording.recording import Recording
-    from dba_console.reports.postmortem.files import write_postmortem
     from dba_console.reports.postmortem.gather import Asked
+    from dba_console.reports.postmortem.render import write_postmortem
 
     gc.disable()  # what is read is kept until the end: looking for garbage takes a third of the time
     loaded = load_config()

@@ -47,8 +47,7 @@ def summary(
         raise UsageError("--json prints, --out writes files", hint="give only one of them")
     from dba_console.jobs.history.past_jobs import windows_of
     from dba_console.reports.documents import write_documents
-    from dba_console.reports.summary import summarize_period
-    from dba_console.reports.summary_documents import summary_documents, summary_json, summary_markdown
+    from dba_console.reports.summary import summarize_period, summary_documents, summary_json, summary_markdown
 
     loaded = load_config()
     if sessions is not None:

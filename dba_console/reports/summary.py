@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from dba_console import __version__
 from dba_console.core.clock import rfc3339
 from dba_console.core.decoding import convert
 from dba_console.core.errors import SessionError
 from dba_console.core.redact import redact
-from dba_console.core.sanitize import clean
+from dba_console.core.sanitize import clean, escape_json
 from dba_console.core.units import human_duration
 from dba_console.jobs.history.history_reader import job_history_view, read_job_history
 from dba_console.jobs.history.job_history import KeptHistory, KeptJob
@@ -28,6 +29,7 @@ from dba_console.recording.layout import parse_name
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_paths import run_directories
 from dba_console.recording.run_reader import RunRow, row_of
+from dba_console.reports.documents import local_zone, new_environment
 from dba_console.reports.growth import ComingDate, Growth, Reading, coming_dates, growth_of, reading_of
 from dba_console.reports.postmortem.episodes import Episode, read_episodes
 from dba_console.watch.frames.chart_history import ChartHistory
@@ -439,3 +441,32 @@ def _with_times(value: Any) -> Any:
             for name, one in value.items()
         }
     return [_with_times(one) for one in value] if isinstance(value, list) else value
+
+
+# The diary of a period as Markdown, as one HTML file, and as JSON.
+
+MARKDOWN, HTML, JSON = "summary.md", "summary.html", "summary.json"
+
+
+def summary_markdown(found: PeriodSummary, made_us: int) -> str:
+    """Return the summary as Markdown. `made_us`: when it was made."""
+    return _render(found, made_us, html=False)
+
+
+def summary_json(found: PeriodSummary) -> str:
+    """Return the summary as one JSON object on one line."""
+    return escape_json(msgspec.json.encode(summary_object(found)).decode())
+
+
+def summary_documents(found: PeriodSummary, made_us: int) -> dict[str, str]:
+    """Return the three forms by file name."""
+    return {
+        MARKDOWN: summary_markdown(found, made_us),
+        HTML: _render(found, made_us, html=True),
+        JSON: summary_json(found) + "\n",
+    }
+
+
+def _render(found: PeriodSummary, made_us: int, *, html: bool) -> str:
+    template = new_environment(html=html).get_template(f"{HTML if html else MARKDOWN}.j2")
+    return template.render(summary=found, version=__version__, made_us=made_us, zone=local_zone(made_us))

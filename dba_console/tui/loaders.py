@@ -169,14 +169,14 @@ def write_postmortem(session: Path, finding: str | None, at_us: int | None) -> s
     """
     from dba_console.core.paths import private_dir, state_dir
     from dba_console.recording.recording import Recording
-    from dba_console.reports.postmortem import files  # imported only when a report is written
+    from dba_console.reports.postmortem import render
     from dba_console.reports.postmortem.gather import Asked
 
     subject = re.sub(r"[^A-Za-z0-9_-]+", "-", finding or "session")[:60]
     directory = private_dir(state_dir() / "reports") / f"{session.name}-{subject}-{time.strftime('%H%M%S')}"
     recording = Recording.open(session)
     try:
-        files.write_postmortem(recording, Asked(finding=finding, at_us=at_us), directory)
+        render.write_postmortem(recording, Asked(finding=finding, at_us=at_us), directory)
     finally:
         recording.close()
     return f"postmortem.md and postmortem.html written to {directory}"

@@ -15,7 +15,6 @@ from dba_console.recording.backlog import Gap
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_reader import StoredRun
 from dba_console.reports.clock_offsets import ClockOffset, measure_offset
-from dba_console.reports.postmortem.decisions import MAX_DECISIONS, find_decisions
 from dba_console.reports.postmortem.episodes import (
     Episode,
     ReportScope,
@@ -42,7 +41,13 @@ from dba_console.reports.postmortem.facts import (
 from dba_console.reports.postmortem.impact import measure_impact
 from dba_console.reports.postmortem.runs import run_facts, runs_within, span_of
 from dba_console.reports.postmortem.story import find_moments, open_questions, summarize_incident, title_of
-from dba_console.reports.postmortem.timeline import SessionEvents, build_timeline, text_of
+from dba_console.reports.postmortem.timeline import (
+    MAX_DECISIONS,
+    SessionEvents,
+    build_timeline,
+    find_decisions,
+    text_of,
+)
 from dba_console.watch.findings.connection_slots import usable_of
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import Picture, PictureFacts

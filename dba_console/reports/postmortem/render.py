@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment
 from markupsafe import Markup
 
 from dba_console import __version__
+from dba_console.recording.recording import Recording
 from dba_console.reports.clock_offsets import ClockOffset, offset_text
-from dba_console.reports.documents import escape_markdown, local_zone, new_environment, utc_text
+from dba_console.reports.documents import escape_markdown, local_zone, new_environment, utc_text, write_documents
 from dba_console.reports.postmortem.chart_svg import HEIGHT, WIDTH, ChartView, TimeAxis, chart_view, spark_lines
 from dba_console.reports.postmortem.facts import EvidenceChart, IncidentFacts
+from dba_console.reports.postmortem.gather import Asked, gather
 from dba_console.watch.panels.time_formats import date_and_time, stopwatch
 
 MARKDOWN, HTML = "postmortem.md", "postmortem.html"
@@ -101,3 +105,14 @@ def _source_of(incident: IncidentFacts) -> Callable[[int], Markup]:
         return lambda index: Markup()
     names = [escape_markdown(one.target or one.id) for one in incident.sessions]
     return lambda index: Markup(f"{names[index]}: ")
+
+
+# Writes a postmortem: both files, or none.
+
+
+def write_postmortem(
+    recording: Recording, asked: Asked, directory: Path, *, others: Sequence[Recording] = (), overwrite: bool = False
+) -> list[Path]:
+    """Write the report into a directory, which is created (0700); return the files (0600). Raises ConsoleError."""
+    rendered = render(gather(recording, asked, others), time.time_ns() // 1000)
+    return write_documents(directory, {MARKDOWN: rendered.markdown, HTML: rendered.html}, overwrite=overwrite)

@@ -27,9 +27,8 @@ from dba_console.reports.postmortem.facts import (
     SettingChange,
     TimelineRow,
 )
-from dba_console.reports.postmortem.files import write_postmortem
 from dba_console.reports.postmortem.gather import Asked
-from dba_console.reports.postmortem.render import render
+from dba_console.reports.postmortem.render import render, write_postmortem
 from dba_console.runbooks.run_view import RunTable
 from tests.build import NOW_US
 from tests.unit.reports.incidents import SHIPPED, at, facts_of, record_incident

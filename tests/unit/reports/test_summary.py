@@ -10,8 +10,16 @@ import html5lib
 import pytest
 
 from dba_console.jobs.history.past_jobs import JobWindows
-from dba_console.reports.summary import PeriodSummary, ServerSummary, summarize_period, summary_object
-from dba_console.reports.summary_documents import HTML, JSON, MARKDOWN, summary_documents
+from dba_console.reports.summary import (
+    HTML,
+    JSON,
+    MARKDOWN,
+    PeriodSummary,
+    ServerSummary,
+    summarize_period,
+    summary_documents,
+    summary_object,
+)
 from dba_console.watch.panels.time_formats import format_rfc3339
 from tests.unit.recording.run_journals import RUN, begin_journal
 from tests.unit.reports.weeks import DAY_US, END_US, GB, HOUR_US, START_US, week, write_history
