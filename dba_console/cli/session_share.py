@@ -100,8 +100,9 @@ def _lines(out: Path, level: str, done: Shared, map_file: Path) -> list[str]:
     lines = [f"{out}: {human_bytes(out.stat().st_size)}, {done.samples} samples, {done.events} events, level {level}"]
     lines += [f"{count:>8} {what}" for what, count in done.replaced.items()]
     lines += [f"missing: {text}" for text in done.left_out]
-    if level in ("names", "all"):
+    if done.searched:
         lines.append(f"searched the file for {done.searched} originals: none found")
+    if level in ("names", "all"):
         if done.not_searched:
             shown = ", ".join(done.not_searched[:12]) + (", …" if len(done.not_searched) > 12 else "")
             lines.append(f"not searched for, because they are ordinary words: {shown}")

@@ -114,7 +114,10 @@ class SessionSharer:
         """
         with tempfile.TemporaryDirectory(prefix=".dba-console-share-", dir=directory) as place:
             try:
-                copy = self._unchanged() or self._copy(Path(place), lambda share: progress(share * 0.6))
+                copy = self._unchanged() or self._copy(Path(place, "1"), lambda share: progress(share * 0.6))
+                if self._records.index_late_names():
+                    self._left_out = [*self._stored.left_out]
+                    copy = self._copy(Path(place, "2"), lambda share: progress(share * 0.6))
             except sqlite3.Error as error:
                 raise OSError(str(error)) from error
             replaced = self._replaced()
@@ -132,9 +135,9 @@ class SessionSharer:
 
     def _search(self, file: Path, directory: Path, progress: Progress) -> int:
         """Search the finished file for every original, and verify it. Raises SessionError."""
-        originals = [name for name, _ in self._names.originals(searched=True)]
-        if self._level not in ("names", "all"):
-            originals = []
+        originals = sorted(self._text.secret_paths)
+        if self._level in ("names", "all"):
+            originals += [name for name, _ in self._names.originals(searched=True)]
         with tempfile.TemporaryDirectory(prefix=".dba-console-share-", dir=directory) as place:
             session = extract(file, Path(place), "the shared file")
             checked = verify(session)
@@ -159,7 +162,8 @@ class SessionSharer:
     def _copy(self, place: Path, progress: Progress) -> Path:
         meta = self._meta()
         copy = place / directory_name(meta)
-        copy.mkdir(mode=0o700)
+        copy.mkdir(mode=0o700, parents=True)
+        self._samples = 0
         runs = RunCopier(self._records, copy)
         runs.copy(self._recording.directory)
         self._left_out += runs.left_out

@@ -106,7 +106,13 @@ class NameMap:
         self._kept = frozenset(kept)
         self.stored = stored or StoredMap(key=secrets.token_hex(16))
         self.learning = True
+        self.complete = False
+        self.late: list[str] = []
+        """Names that were found only when text was rewritten."""
+        self.guessing = False
+        """What is learnt stands in text: fields know better what it is."""
         self._learnt: dict[str, str] = {}
+        self._ranks: dict[str, int] = {}
         self._issued = {one.text for one in self.stored.names.values()}
         self._numbers: Counter[str] = Counter()
         for one in self.stored.names.values():
@@ -122,9 +128,9 @@ class NameMap:
         if not original or original in self._issued or original in self._kept or is_kept(kind, original):
             return original
         if self.learning:
-            before = self._learnt.get(original)
-            if before is None or before == ADDRESS or KINDS.index(kind) < _rank(before):
-                self._learnt[original] = kind
+            rank = KINDS.index(kind) + (len(KINDS) if self.guessing else 0)
+            if rank < self._ranks.get(original, 2 * len(KINDS)):
+                self._ranks[original], self._learnt[original] = rank, kind
             return original
         return self._assigned(original, kind)
 
@@ -168,6 +174,7 @@ class NameMap:
             self._assigned(name, self._learnt[name])
         for address in addresses:
             self._assigned(str(address), ADDRESS)
+        self.complete = True
 
     def originals(self, *, searched: bool) -> Iterator[tuple[str, str]]:
         """Yield the names that are replaced in all text and searched for at the end, each with its pseudonym; or the
@@ -189,9 +196,12 @@ class NameMap:
 
     def spellings(self) -> Iterator[tuple[str, str]]:
         """Yield what is replaced in all text: names, and how sentences write them."""
+        self.late.clear()
         for name, text in self.originals(searched=True):
             escaped = {name.replace('"', '""'), name.replace("'", "''"), json.dumps(name)[1:-1]}
-            for spelling in {name, clean(name), display_name(name), *escaped}:
+            # Letters with another number of letters in the other case: ß, İ.
+            cases = {case for case in (name.lower(), name.upper()) if len(case) != len(name)}
+            for spelling in {name, clean(name), display_name(name), *escaped, *cases}:
                 yield spelling, text
             if self.stored.names[name].kind in _DOTTED and "." in name:
                 yield from ((name.replace(".", sign), text.replace(".", sign)) for sign in "_-")
@@ -202,6 +212,8 @@ class NameMap:
             text = self._new_text(original, kind)
             found = self.stored.names[original] = Pseudonym(kind, text)
             self._issued.add(text)
+            if self.complete:
+                self.late.append(original)
         return found.text
 
     def _new_text(self, original: str, kind: str) -> str:
@@ -277,10 +289,6 @@ def _address_of(text: str) -> Address | None:
         return ipaddress.ip_address(text)
     except ValueError:
         return None
-
-
-def _rank(kind: str) -> int:
-    return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
 def _network(address: Address) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

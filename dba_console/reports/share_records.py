@@ -18,6 +18,7 @@ from dba_console.core.decoding import packed_decoder
 from dba_console.core.errors import Damaged
 from dba_console.recording.journal import LogLine
 from dba_console.recording.plan import JournalRecord
+from dba_console.reports.share_names import is_ordinary
 from dba_console.reports.share_text import TextRewriter, holds_secret
 from dba_console.watch.samples import cluster, console, findings, host, jobs, postgres
 from dba_console.watch.samples.event import Event
@@ -126,6 +127,15 @@ class RecordRewriter:
         """Replace from now on what was learnt."""
         self._seen.clear()
         self.text.end_learning()
+
+    def index_late_names(self) -> bool:
+        """Replace also names that were found only when text was rewritten; return False if there are none."""
+        kinds = ((name, self.text.names.stored.names[name].kind) for name in self.text.names.late)
+        found = any(kind != "column" and not is_ordinary(kind, name) for name, kind in kinds)
+        if found:
+            self._seen.clear()
+            self.text.index_names()
+        return found
 
     def sample(self, sample: Sample) -> Sample:
         """Return the sample. Raises Damaged if a reading cannot be decoded."""

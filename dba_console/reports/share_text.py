@@ -10,24 +10,20 @@ import base64
 import binascii
 import ipaddress
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from dba_console.core.redact import MASK, names_secret, redact, statement_tokens
+from dba_console.core.redact import MASK, names_secret, redact
+from dba_console.reports.share_index import NameIndex
 from dba_console.reports.share_names import Kind, NameMap, is_kept
-from dba_console.reports.share_words import BUILT_IN, KEYWORDS
-from dba_console.watch.findings.phrases import query_text
-from dba_console.watch.frames.job_sessions import command, command_object
+from dba_console.reports.share_statements import REMOVED, StatementRewriter
+from dba_console.reports.share_words import KEYWORDS
 
 Level = Literal["none", "secrets", "names", "all"]
-REMOVED = "<removed>"
-"""Replaces a text that the level leaves out."""
 _CACHE = 50_000
-_QUERIES = 50_000
-_QUERY_KEY = 24
 
 _FIELDS: dict[str, Kind] = {
     "host": "host", "hostaddr": "host", "hostname": "host", "server": "host", "client": "host", "client_addr": "host",
@@ -68,7 +64,7 @@ _DOMAINS = (
 )
 _FULL_NAME = re.compile(rf"(?<![\w.@/-])((?:[A-Za-z0-9](?:[\w-]*[A-Za-z0-9])?\.)+(?:{_DOMAINS}))(?![\w-]|\.\w)")
 _DOMAIN_END = re.compile(rf"\.(?:{_DOMAINS})(?![\w-])")
-_PATH = re.compile(r"(?<![\w/.)\]}])/(?!/)[^\s'\"`,;:|()<>\[\]{}=&*?]*[^\s'\"`,;:|()<>\[\]{}=&*?.]")
+_PATH = re.compile(r"(?<![\w/.)\]}%])/(?!/)[^\s'\"`,;:|()<>\[\]{}=&*?]*[^\s'\"`,;:|()<>\[\]{}=&*?.]")
 _REMOTE_PATH = re.compile(r"(\[[0-9A-Fa-f:]+\]|[^/:\s]+):(/.*)", re.S)
 """`server:/export`, the source of an NFS mount."""
 _WITH_PORT = re.compile(r"([^()]+)\((\d+)\)")
@@ -99,23 +95,12 @@ _SECRET_NAMES = frozenset(
 _SECRET_ENDINGS = (".pem", ".p12", ".pfx", ".jks", ".keytab", ".kdbx", ".ppk")
 _SECRET_ENDINGS_OF_PATHS = (*_SECRET_ENDINGS, ".key", ".asc", ".gpg")
 _SECRET_WORDS = ("passw", "passphrase", "secret", "credential", "private-key", "private_key", "keyfile")
+_SECRET_ENDING, _SECRET_ENDING_OF_PATH = (
+    re.compile(rf"(?:{'|'.join(map(re.escape, endings))})(?![a-z0-9])")
+    for endings in (_SECRET_ENDINGS, _SECRET_ENDINGS_OF_PATHS)
+)
 _SECRET_HINTS = (*_SECRET_NAMES, *_SECRET_ENDINGS_OF_PATHS, *_SECRET_WORDS)
 SECRET_PATH = "<path of a secret>"
-_STATEMENT_MARK = re.compile(
-    r"(?i)\b(?:statement|query|command|parse \S{1,64}|bind \S{1,64}|execute [^:]{1,64})\s?[:=]\s+"
-)
-_STATEMENT = re.compile(
-    r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/|\()*+(?:select|insert|update|delete|merge|with|values|alter|create|drop|set|call|do|"
-    r"copy|prepare|execute|explain|vacuum|analyze|truncate|grant|revoke|begin|declare|fetch|refresh|reindex|cluster|"
-    r"comment|lock|import|security)\b"
-)
-_WHOLE_STATEMENT = re.compile(
-    r"(?is)\s*(?:select\b[^.]{0,2000}?\bfrom\s|insert\s+into\s|update\s+\S+\s+set\s|delete\s+from\s|"
-    r"merge\s+into\s|with\s+\w+\s+as\s*\(|alter\s+(?:table|system|database|role|user|index)\s|copy\s+\S+\s+(?:from|to)\s|"
-    r"create\s+(?:unique\s+)?(?:index|table|role|user|database|view)\s|values\s*\()"
-)
-_SQL_OPTION = re.compile(r"((?<!\S)(?:-\w*c\s*|--command(?:=|\s+)))(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'\"'\"'|'\\'')*')")
-"""A statement among the arguments of psql."""
 _DATA = (
     (re.compile(r"(?s)(\bKey \([^)]*\)=)\(.*?\)(?= (?:already|is|conflicts|with)|$)"), r"\1(…)"),
     (re.compile(r"(?s)(Failing row contains )\(.*\)"), r"\1(…)"),
@@ -125,21 +110,10 @@ _DATA = (
 )
 """Values of columns and parameters in PostgreSQL's messages (errdetail of elog)."""
 _DATA_HINTS = ("Key (", "Failing row", "arameters: ", "nvalid ", "COPY ")
-_WORD = re.compile(r"[^\W_]+")
 _QUOTED = re.compile(r"([\"'`«“‘])([^\"'`«»“”‘’]{1,128})([\"'`»”’])")
 _PERCENT = re.compile(r"[\w.~%+!*'()/@-]+")
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{8,}={0,2}(?![A-Za-z0-9+/_=-])")
 _IDENTIFIER = re.compile(r"\"(?:[^\"]|\"\")+\"|[^\W\d][\w$]*")
-_TABLES = """
-    from join into update table only index view sequence truncate vacuum analyze analyse reindex cluster copy on
-    inherits references verbose exists concurrently
-"""
-_TABLE_BEFORE = frozenset(_TABLES.split())
-_NAMED_BEFORE: dict[str, Kind] = {
-    "database": "database", "role": "user", "user": "user", "schema": "schema", "tablespace": "tablespace",
-    "subscription": "subscription", "publication": "subscription", "owner": "user", "authorization": "user",
-    "slot": "slot",
-}  # fmt: skip
 
 
 class TextRewriter:
@@ -148,17 +122,17 @@ class TextRewriter:
     def __init__(self, names: NameMap, level: Level) -> None:
         self.level: Level = level
         self.names = names
-        self.masked: Counter[str] = Counter()
-        """Other replacements: `statements`, `paths of secrets`, `texts removed`."""
+        self._masked: Counter[str] = Counter()
+        self.secret_paths: set[str] = set()
+        """Paths of secrets that were masked."""
         self._cache: dict[tuple[str, str], str] = {}
-        self._queries: OrderedDict[str, dict[str, str]] = OrderedDict()
-        """Queries as sentences quote them, by their first characters."""
-        self._index: dict[str, _Names] = {}
+        self._statements = StatementRewriter(names, leave_out=level == "all")
+        self._index = NameIndex()
         self._ordinary: dict[str, str] = {}
         self._odd_paths: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._kinds: dict[str, Callable[[str], str]] = {
-            "text": self._text, "query": self._query, "path": self._path, "host": self._host,
+            "text": self._text, "query": self._statements.query, "path": self._path, "host": self._host,
             "relation": self._relation, "note": self._note, "series": self._series, "holds": self._holds,
             "who": partial(self._name, "user"), "key": self._key, "command": self._command,
             "standbys": self._standbys, "target": self._target,
@@ -167,22 +141,32 @@ class TextRewriter:
     def end_learning(self) -> None:
         """Replace from now on what was learnt."""
         self.names.end_learning()
+        self.index_names()
+
+    def index_names(self) -> None:
+        """Replace every name of the map in all text."""
         self._cache.clear()
         self._addresses.clear()
-        self.masked.clear()
+        self._masked.clear()
+        self._statements.count = 0
+        self._index = NameIndex()
         for spelling, text in self.names.spellings():
-            first = _WORD.search(lowered := _lowered(spelling))
-            if first is not None:
-                sizes = self._index.setdefault(first[0], {})
-                sizes.setdefault((len(spelling), first.start()), {}).setdefault(lowered, {})[spelling] = text
-        self._index = {word: dict(sorted(sizes.items(), reverse=True)) for word, sizes in self._index.items()}
+            self._index.add(spelling, text)
+        self._index.complete()
         self._ordinary = dict(self.names.originals(searched=False))
+
+    @property
+    def masked(self) -> dict[str, int]:
+        """Return the number of other replacements: statements, paths of secrets, notes removed."""
+        return {**self._masked, "statements": self._statements.count}
 
     def rewrite(self, kind: str, text: str) -> str:
         """Return the text for the shared session. `kind`: a kind of name, or text, query, path, note, series, holds,
         who, command, key."""
         if not text or self.level == "none":
             return text
+        if self.names.guessing:  # a field may say later what it is
+            return self._rewritten(kind, text)
         key = (kind, text)
         found = self._cache.get(key)
         if found is None:
@@ -208,7 +192,9 @@ class TextRewriter:
         path = match[0].rstrip(".:")
         if not _is_secret_path(path.lower()):
             return match[0]
-        self.masked["paths of secrets"] += 1
+        self._masked["paths of secrets"] += 1
+        if "/" in path:
+            self.secret_paths.add(path)
         return SECRET_PATH + match[0][len(path) :]
 
     def _name(self, kind: Kind, text: str) -> str:
@@ -226,7 +212,7 @@ class TextRewriter:
     def _note(self, text: str) -> str:
         """Return what a person wrote."""
         if self.level == "all":
-            self.masked["notes removed"] += 1
+            self._masked["notes removed"] += 1
             return REMOVED
         return self._text(text)
 
@@ -338,93 +324,11 @@ class TextRewriter:
             return text
         return self.names.name("directory", part)
 
-    def _query(self, text: str) -> str:
-        """Return a statement without its data; at the level `all` nothing of it."""
-        if text.startswith("<") or not text.strip():
-            return text
-        self.masked["statements"] += 1
-        made = self._normalised(text)
-        if self.level == "all" and not self.names.learning:
-            made = _only_command(made)
-        if not self.names.learning:
-            self._remember_query(query_text(text), query_text(made))
-        return made
-
-    def _normalised(self, text: str) -> str:
-        parts: list[str] = []
-        number = max((int(one) for one in re.findall(r"\$(\d{1,5})\b", text)), default=0)
-        tokens = list(statement_tokens(text))
-        before = ""
-        for at, (kind, body) in enumerate(tokens):
-            if kind in ("literal", "dollar", "number", "cut"):
-                number += 1
-                parts.append(f"${number}" + (" …" if kind == "cut" else ""))
-            elif kind == "comment":
-                parts.append(" ")
-            elif kind == "name":
-                after = tokens[at + 1][1] if at + 1 < len(tokens) else ""
-                made, kind_of = self._identifier(body, before, after.lstrip()[:1])
-                parts.append(made)
-                before = "from" if kind_of == "schema" else body.lower()
-            else:
-                parts.append(body)
-                if "," not in body and body.strip() not in ("", ".", "("):
-                    before = ""
-        return "".join(parts)
-
-    def _identifier(self, body: str, before: str, after: str) -> tuple[str, str]:
-        """Return what replaces a name of a statement, and its kind. `before`: the word before it; `after`: the sign."""
-        quoted = body[0] == '"'
-        name = body.strip('"').replace('""', '"') if quoted else body
-        if not quoted and (name.lower() in KEYWORDS or name.lower() in BUILT_IN):
-            return body, ""
-        kind: Kind = _NAMED_BEFORE.get(before, "relation" if before in _TABLE_BEFORE else "column")
-        if after == "." and kind == "relation":
-            kind = "schema"
-        found = self.names.known(name)
-        return (found if found is not None else self.names.name(kind, name if quoted else name.lower())), kind
-
-    def _remember_query(self, shown: str, made: str) -> None:
-        if len(shown) < 4:
-            return
-        self._queries.setdefault(shown[:_QUERY_KEY], {})[shown] = made
-        self._queries.move_to_end(shown[:_QUERY_KEY])
-        while len(self._queries) > _QUERIES:
-            self._queries.popitem(last=False)
-
-    def _with_quoted_queries(self, text: str) -> str:
-        """Replace the queries that a finding quotes: `app (pid 8: update …)`."""
-        at = 0
-        while (at := text.find(": ", at)) >= 0:
-            at += 2
-            found = self._queries.get(text[at : at + _QUERY_KEY]) or self._queries.get(text[at:].rstrip(")."))
-            if found is None:
-                continue
-            shown = max((one for one in found if text.startswith(one, at)), key=len, default=None)
-            if shown is not None:
-                text = text[:at] + found[shown] + text[at + len(shown) :]
-                at += len(found[shown])
-        return text
-
     def _text(self, text: str) -> str:
         """Return free text."""
         text = self._without_secrets(text)
-        if _WHOLE_STATEMENT.match(text):
-            return self._statement(text)
-        for mark in _STATEMENT_MARK.finditer(text):
-            if _STATEMENT.match(text, mark.end()):
-                return self._plain(text[: mark.end()]) + self._statement(text[mark.end() :])
-        if "psql" in text:
-            text = _SQL_OPTION.sub(lambda match: match[1] + self._statement_argument(match[2]), text)
-        return self._plain(self._with_quoted_queries(text))
-
-    def _statement(self, text: str) -> str:
-        """Return a statement within other text."""
-        return REMOVED if self.level == "all" and not self.names.learning else self._normalised(text)
-
-    def _statement_argument(self, quoted: str) -> str:
-        sign, inner = quoted[0], quoted[1:-1]
-        return sign + self._statement(inner.replace("'\"'\"'", "'") if sign == "'" else inner) + sign
+        made = self._statements.in_text(text, self._plain)
+        return made if made is not None else self._plain(self._statements.parts_of_text(text))
 
     def _plain(self, text: str) -> str:
         if any(hint in text for hint in _DATA_HINTS):
@@ -435,10 +339,13 @@ class TextRewriter:
         if not self.names.learning:
             # Before what only looks like a name: `db=my shop` ends after the name, not at the blank.
             text = self._encoded_in(self._names_in(text))
+        self.names.guessing = True
         text = self._typed_in_text(text)
         if "/" in text:
             text = _PATH.sub(lambda match: self._path(match[0]), text)
-        return self._addresses_in(text)
+        text = self._addresses_in(text)
+        self.names.guessing = False
+        return text
 
     def _typed_in_text(self, text: str) -> str:
         """Rewrite what stands where a name stands."""
@@ -499,20 +406,8 @@ class TextRewriter:
         return ":".join(("02", *(digest[at : at + 2] for at in range(0, 10, 2))))
 
     def _names_in(self, text: str) -> str:
-        """Replace every learnt name, longest first, in any case; ordinary words only where they are quoted."""
-        lowered = _lowered(text)
-        parts: list[str] = []
-        done = 0
-        for word in _WORD.finditer(lowered):
-            if word.start() < done:
-                continue
-            names = self._index.get(word[0])
-            found = None if names is None else _match(names, text, lowered, word.start(), done)
-            if found is not None:
-                start, end, replacement = found
-                parts += [text[done:start], replacement]
-                done = end
-        text = "".join([*parts, text[done:]]) if parts else text
+        """Replace every learnt name; ordinary words only where they are quoted."""
+        text = self._index.replace(text)
         if self._ordinary:
             text = _QUOTED.sub(lambda match: match[1] + self._ordinary.get(match[2], match[2]) + match[3], text)
         return text
@@ -544,52 +439,18 @@ class TextRewriter:
         return match[0] if made == plain else base64.b64encode(made.encode()).decode()
 
 
-def _only_command(statement: str) -> str:
-    """Return what the panels of long work need of a normalised statement: the command and its object.
-
-    >>> _only_command("alter table relation_1 add column column_2 text"), _only_command("select 1")
-    ('alter table relation_1 …', '<removed>')
-    """
-    if statement.startswith("autovacuum: "):
-        return statement
-    if command(statement) is None:
-        return REMOVED
-    named = command_object(statement)
-    end = 40 if named is None else statement.find(named) + len(named)
-    return statement if end >= len(statement) else f"{statement[:end]} …"
-
-
 def _is_secret_path(path: str) -> bool:
+    """
+    >>> [_is_secret_path(path) for path in ("/x/server.key.old", "client.pem", "/home/kim/.pgpass", "o.key", "/x/keys")]
+    [True, True, True, False, False]
+    """
     name = path.rpartition("/")[2]
-    if name in _SECRET_NAMES or name.endswith(_SECRET_ENDINGS):
+    # Also a copy of it: `server.key.old`, `id_rsa.pub`.
+    if any(name.startswith(one) for one in _SECRET_NAMES) or _SECRET_ENDING.search(name):
         return True
-    return "/" in path and (name.endswith(_SECRET_ENDINGS_OF_PATHS) or any(word in name for word in _SECRET_WORDS))
-
-
-_Names = dict[tuple[int, int], dict[str, dict[str, str]]]
-"""Names with one first word: by length and by characters before that word, then in lower case, then as spelled."""
-
-
-def _match(names: _Names, text: str, lowered: str, start: int, done: int) -> tuple[int, int, str] | None:
-    """Return the longest name at a word: its start, its end, its pseudonym."""
-    for (length, before), spelled in names.items():
-        begin = start - before
-        found = spelled.get(lowered[begin : begin + length]) if begin >= done else None
-        if found is not None and not (begin + length < len(text) and _joins(text, begin + length)):
-            replacement = found.get(text[begin : begin + length]) or next(iter(found.values()))
-            return begin, begin + length, replacement
-    return None
-
-
-def _joins(text: str, end: int) -> bool:
-    """Return whether a name that ends here is a part of a longer word."""
-    return text[end - 1].isalnum() and text[end].isalnum()
-
-
-def _lowered(text: str) -> str:
-    """Return the text in lower case, of the same length."""
-    lowered = text.lower()
-    return lowered if len(lowered) == len(text) else "".join(one.lower()[:1] or one for one in text)
+    if "/" not in path:
+        return False
+    return _SECRET_ENDING_OF_PATH.search(name) is not None or any(word in name for word in _SECRET_WORDS)
 
 
 def _address_of(text: str) -> tuple[str, str, str]:

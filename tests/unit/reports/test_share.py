@@ -16,6 +16,7 @@ from dba_console.cli.frame_output import FrameBuilder
 from dba_console.core.errors import SessionError
 from dba_console.demo import recordings
 from dba_console.recording.journal import LogLine
+from dba_console.recording.late_notes import append_notes
 from dba_console.recording.layout import Redaction
 from dba_console.recording.points import unpack_points
 from dba_console.recording.recording import Recording
@@ -273,6 +274,37 @@ def test_what_is_damaged_is_left_out_and_named(tmp_path: Path) -> None:
     assert len(done.left_out) == 1
     assert [gap.reason for gap in recording.gaps()] == ["damaged in the original recording"]
     assert verify(session).ok
+
+
+def test_a_clock_set_back_during_the_session_changes_nothing(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    before = ticks(30)
+    late = [msgspec.structs.replace(one, wall_us=one.wall_us - 3_600_000_000) for one in ticks(30, first=31)]
+    for sample in (*before, *late):
+        record_samples(made, [sample])
+        made.put_event(Event(wall_us=sample.wall_us, kind="mark", text=f"tick {sample.seq}"))
+    assert made.close("done")
+    file, done, _ = share(made.directory, tmp_path / "c.zip")
+    session = opened(file, tmp_path / "c")
+    assert verify(session).ok and done.left_out == []
+    recordings = Recording.open(made.directory), Recording.open(session)
+    assert [each.points(0, 1 << 62) for each in recordings[:1]] == [each.points(0, 1 << 62) for each in recordings[1:]]
+    texts = [[event.text for event in each.events() if event.kind == "mark"] for each in recordings]
+    assert texts[0] == texts[1] == [f"tick {number}" for number in range(1, 61)]
+
+
+def test_notes_added_after_the_recording_are_shared(tmp_path: Path) -> None:
+    original = record(tmp_path, ticks(25))
+    at_us = NOW_US + 5_000_000
+    append_notes(
+        original, [Event(wall_us=NOW_US + 3_600_000_000, kind="note", text="user=kim left", occurred_us=at_us)]
+    )
+    file, _, _ = share(original, tmp_path / "n.zip")
+    session = opened(file, tmp_path / "n")
+    found = verify(session)
+    assert found.ok and found.events == verify(original).events
+    [note] = [event for event in Recording.open(session).events() if event.kind == "note"]
+    assert (note.text, note.occurred_us) == ("user=user_2 left", at_us)
 
 
 def test_hostile_text_goes_through_unharmed(tmp_path: Path) -> None:
