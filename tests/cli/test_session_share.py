@@ -50,7 +50,7 @@ def test_the_file_opens_wherever_a_session_is_named(shared: Console, tmp_path: P
     assert frame.code == 0 and '"panels":{"connections"' in frame.out
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("dba-console-*/*-host_1-*"))
     pinned = shared.run("session", "pin", str(file))
-    assert pinned.code == 6 and "cannot be changed" in pinned.err
+    assert pinned.code == 6 and "only a copy of its content would be changed" in pinned.err
     again = shared.run("session", "share", str(file), "--out", str(tmp_path / "x.zip"), "--yes")
     assert again.code == 6 and "redacted copy already" in again.err
     assert files(tmp_path) == ["case.zip"]
