@@ -49,6 +49,8 @@ def share(
     """
     if level not in LEVELS:
         raise UsageError(f"unknown level {level!r}", hint=f"one of {', '.join(LEVELS)}")
+    if str(out) == "-":
+        raise UsageError("a shared file is searched for originals before it exists: name a file", hint="--out case.zip")
     from dba_console.recording.listing import resolve
     from dba_console.reports.share import SessionSharer
     from dba_console.reports.share_names import load_map, map_path, save_map

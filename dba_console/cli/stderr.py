@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dba_console.core.crash_report import summary, write_report
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
+from dba_console.core.sanitize import clean
 
 
 def print_diagnostic(text: str) -> None:
-    """Print one diagnostic on stderr. Never raises: a lost stderr must not hide the exit code."""
+    """Print one diagnostic on stderr, masked, without control characters: it may quote a file name or an answer of a
+    foreign host. Never raises: a lost stderr must not hide the exit code."""
     try:
-        print(redact(text), file=sys.stderr, flush=True)
+        text = "\n".join(clean(line) for line in redact(text).split("\n"))
+        print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         pass
 

@@ -52,7 +52,8 @@ def append_notes(directory: Path, notes: Sequence[Event]) -> None:
 def _require_plain_file(directory: Path) -> None:
     """Raise Damaged if writing would change another file: behind a link, or by the rollback of a foreign journal, which
     can name a file that SQLite then deletes. Recordings have a write-ahead log instead."""
-    if (directory / DATABASE).is_symlink() or os.path.lexists(directory / f"{DATABASE}-journal"):
+    links = any((directory / f"{DATABASE}{ending}").is_symlink() for ending in ("", "-wal", "-shm"))
+    if links or os.path.lexists(directory / f"{DATABASE}-journal"):
         raise Damaged(f"{DATABASE} is a link, or another program was interrupted while it wrote it")
 
 

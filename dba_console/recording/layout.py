@@ -240,9 +240,8 @@ class SessionLock:
 
     def __init__(self, directory: Path) -> None:
         """Raises SessionError if another process holds it or it cannot be created."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self._descriptor = os.open(directory / LOCK, flags, 0o600)
+            self._descriptor = _open_lock(directory)
         except OSError as error:
             raise SessionError(f"cannot lock the session {directory.name}: {error.strerror}") from error
         try:
@@ -256,6 +255,20 @@ class SessionLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _open_lock(directory: Path) -> int:
+    """Open the lock of a session, created for the owner of the directory: root adds notes to sessions of others, who
+    could not open a lock of root. Raises OSError."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(directory / LOCK, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(directory / LOCK, flags | os.O_CREAT, 0o600)
+    if os.geteuid() == 0:
+        owner = os.stat(directory)
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    return descriptor
 
 
 def is_live(directory: Path) -> bool:

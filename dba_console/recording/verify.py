@@ -40,6 +40,9 @@ from dba_console.recording.source import Source
 ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
 """Copies for other programs, or files of other writers: they have no digest."""
 
+_READ_AT_MOST = 20
+"""Times that events are read while notes are added."""
+
 
 class Verification(Struct, frozen=True):
     """What was checked, and the first problem."""
@@ -75,7 +78,7 @@ def _verify(recording: Recording) -> Verification:
     problems: list[str] = []
     if recording.damage is not None:
         problems.append(recording.damage)
-    rows = _rows(recording, problems)
+    rows, later = _events_and_notes(recording, problems)
     start = None if recording.meta is None else ChainHead.of(recording.meta.id)
     problems += _broken_chain(rows, start)
     carried = _CarriedDigests(rows)
@@ -97,10 +100,10 @@ def _verify(recording: Recording) -> Verification:
         problems += _changed_meta(stored, carried.meta)
     notes += _redaction_note(recording)
     closed = recording.closed
-    try:
-        problems += _check_later_notes(rows, closed, stored.meta().get(LATER_NOTES), notes)
-    except Damaged as error:
-        problems.append(f"session metadata: {error.message}")
+    if isinstance(later, Damaged):
+        problems.append(f"session metadata: {later.message}")
+    else:
+        problems += _check_later_notes(rows, closed, later, notes)
     if closed is not None:
         problems += _cut_end(rows, closed)
         if newer := _after_blocks(stored, problems):
@@ -114,6 +117,25 @@ def _verify(recording: Recording) -> Verification:
     unchecked += ALWAYS_UNCHECKED
     answer = Verification(not problems, len(rows), blocks, None, notes + problems[1:], head, runs, checked, unchecked)
     return structs.replace(answer, first_bad=problems[0]) if problems else answer
+
+
+def _events_and_notes(recording: Recording, problems: list[str]) -> tuple[list[JournalRow], str | Damaged | None]:
+    """Return the events and the record of later notes as of one moment: a note may be added meanwhile."""
+    for _ in range(_READ_AT_MOST):
+        later = _later_notes(recording)
+        found: list[str] = []
+        rows = _rows(recording, found)
+        if isinstance(later, Damaged) or _later_notes(recording) == later:
+            break
+    problems += found
+    return rows, later
+
+
+def _later_notes(recording: Recording) -> str | Damaged | None:
+    try:
+        return recording.stored.meta().get(LATER_NOTES)
+    except Damaged as error:
+        return error
 
 
 def _redaction_note(recording: Recording) -> Iterator[str]:

@@ -119,6 +119,8 @@ def write_documents(directory: Path, documents: Mapping[str, str], *, overwrite:
                 file.write(text.encode("utf-8", "replace"))
         return [directory / name for name in documents]
     except FileExistsError as error:
+        if not directory.is_dir():
+            raise UsageError(f"{directory} is not a directory", hint="--out names one") from None
         hint = "people may have edited it: --out names another directory, --force overwrites"
         raise UsageError(str(error), hint=hint) from None
     except PermissionError as error:

@@ -62,7 +62,9 @@ def parse_endpoint(text: str) -> SplitResult:
             hint=f"set {HEADERS_VARIABLE}, as in Authorization=Basic%20…",
         )
     if url.query or url.fragment or re.search(r"[\s\x00-\x20\x7f]", text):
-        raise UsageError(f"the URL of the endpoint has more than scheme, host, port and path: {clean(text)}", hint=hint)
+        raise UsageError(
+            f"the URL of the endpoint has more than scheme, host, port and path: {clean(redact(text))}", hint=hint
+        )
     return url._replace(path=_SIGNAL_PATH.sub("", url.path).rstrip("/"))
 
 
@@ -144,7 +146,7 @@ class OtlpClient:
         if 300 <= answer.status < 400:
             return answer, f"redirected to {clean(redact(answer.location or '?'))}, which is not followed"
         text = clean(redact(answer.body[:300].decode("utf-8", "replace")))
-        return answer, " ".join(filter(None, (str(answer.status), clean(answer.reason), text)))
+        return answer, " ".join(filter(None, (str(answer.status), clean(redact(answer.reason)), text)))
 
     def _send(self, path: str, packed: bytes) -> OtlpAnswer:
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
@@ -166,7 +168,7 @@ class OtlpClient:
         count = partial.rejectedDataPoints or partial.rejectedLogRecords or partial.rejectedSpans
         if str(count) != "0" or partial.errorMessage:
             message = clean(redact(partial.errorMessage)) or "no reason given"
-            self._report(f"the receiver rejected {count} of the {signal}: {message}")
+            self._report(f"the receiver rejected {clean(str(count))} of the {signal}: {message}")
 
 
 class _Partial(msgspec.Struct):

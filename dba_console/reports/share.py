@@ -141,7 +141,9 @@ class SessionSharer:
         with tempfile.TemporaryDirectory(prefix=".dba-console-share-", dir=directory) as place:
             session = extract(file, Path(place), "the shared file")
             checked = verify(session)
-            if not checked.ok and not self._left_out:
+            if not checked.ok and self._level == "none":
+                self._left_out.append(f"the session does not verify, nor does this copy: {checked.first_bad}")
+            elif not checked.ok and not self._left_out:
                 raise SessionError(f"the copy cannot be verified: {checked.first_bad}")
             found = search(session, originals, progress) if originals else []
         if found:

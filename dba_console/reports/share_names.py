@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -201,7 +202,9 @@ class NameMap:
             escaped = {name.replace('"', '""'), name.replace("'", "''"), json.dumps(name)[1:-1]}
             # Letters with another number of letters in the other case: ß, İ.
             cases = {case for case in (name.lower(), name.upper()) if len(case) != len(name)}
-            for spelling in {name, clean(name), display_name(name), *escaped, *cases}:
+            composed = {unicodedata.normalize(form, name) for form in ("NFC", "NFD")}
+            plus = name.replace(" ", "+")
+            for spelling in {name, clean(name), display_name(name), plus, *composed, *escaped, *cases}:
                 yield spelling, text
             if self.stored.names[name].kind in _DOTTED and "." in name:
                 yield from ((name.replace(".", sign), text.replace(".", sign)) for sign in "_-")

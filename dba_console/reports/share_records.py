@@ -90,7 +90,9 @@ _SETTINGS = {
     "cluster_name": "node", "application_name": "application", "primary_slot_name": "slot", "data_directory": "path",
     "config_file": "path", "hba_file": "path", "log_directory": "path", "listen_addresses": "host",
     "unix_socket_directories": "host", "temp_tablespaces": "tablespace", "synchronous_standby_names": "standbys",
-    "default_tablespace": "tablespace", "recovery_target_name": "node",
+    "default_tablespace": "tablespace", "recovery_target_name": "node", "synchronized_standby_slots": "standbys",
+    "search_path": "relation", "role": "user", "session_authorization": "user", "unix_socket_group": "user",
+    "pgaudit.role": "user", "cron.database_name": "database",
 }  # fmt: skip
 """Values of settings that are not text."""
 _FIELDS = {

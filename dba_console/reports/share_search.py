@@ -5,12 +5,14 @@ It reads the finished file as a recipient does, and knows nothing of how it was 
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 import msgspec
 from msgspec import Raw
@@ -51,7 +53,9 @@ class OriginalSearch:
 
     def _add(self, original: str) -> None:
         lowered = original.lower()
-        for form in {lowered, quote(lowered, safe="").lower(), quote(lowered).lower()}:
+        spelled = {quote(lowered, safe=""), quote(lowered), quote_plus(lowered), json.dumps(lowered)[1:-1]}
+        spelled |= {unicodedata.normalize(form, lowered) for form in ("NFC", "NFD")}
+        for form in {lowered, *(one.lower() for one in spelled)}:
             self._add_word(form, original)
         for case in {original, original.upper(), lowered}:
             for encoded in encoded_forms(case):

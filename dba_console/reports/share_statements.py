@@ -141,7 +141,9 @@ class StatementRewriter:
         at = 0
         while (at := text.find(": ", at)) >= 0:
             at += 2
-            found = self._queries.get(text[at : at + _QUERY_KEY]) or self._queries.get(text[at:].rstrip(")."))
+            found = self._queries.get(text[at : at + _QUERY_KEY])
+            if found is None and len(text) - at <= _QUERY_KEY + 4:
+                found = self._queries.get(text[at:].rstrip(")."))
             if found is None:
                 continue
             shown = max((one for one in found if text.startswith(one, at)), key=len, default=None)

@@ -6,17 +6,16 @@ The same code learns and replaces: while the map is learning, it returns what it
 
 from __future__ import annotations
 
-import base64
-import binascii
 import ipaddress
 import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from dba_console.core.redact import MASK, names_secret, redact
+from dba_console.reports.share_encodings import replace_encoded
 from dba_console.reports.share_index import NameIndex
 from dba_console.reports.share_names import Kind, NameMap, is_kept
 from dba_console.reports.share_statements import REMOVED, StatementRewriter
@@ -33,13 +32,20 @@ _FIELDS: dict[str, Kind] = {
     "fallback_application_name": "application", "slot": "slot", "slot_name": "slot", "primary_slot_name": "slot",
     "table": "relation", "relation": "relation", "relname": "relation", "index": "relation", "schema": "schema",
     "nspname": "schema", "tablespace": "tablespace", "spcname": "tablespace", "cluster_name": "node", "node": "node",
-    "subscription": "subscription", "publication": "subscription",
+    "subscription": "subscription", "publication": "subscription", "identity": "user", "pghost": "host",
+    "pghostaddr": "host", "pguser": "user", "pgdatabase": "database", "pgappname": "application",
 }  # fmt: skip
+_MEMBERS = (
+    "host", "hostaddr", "hostname", "user", "username", "usename", "rolname", "dbname", "database", "datname",
+    "application_name", "slot_name", "primary_slot_name", "cluster_name", "nspname", "relname", "client_addr",
+)  # fmt: skip
+"""Fields that are names in JSON and YAML too; others, as `role` and `index`, are also words of a program."""
 _NOUNS: dict[str, Kind] = {
     "role": "user", "user": "user", "database": "database", "relation": "relation", "table": "relation",
     "index": "relation", "view": "relation", "sequence": "relation", "constraint": "relation", "trigger": "relation",
     "function": "relation", "partition": "relation", "schema": "schema", "slot": "slot", "host": "host",
-    "server at": "host", "server": "host", "tablespace": "tablespace", "subscription": "subscription",
+    "server at": "host", "server": "host", "host name": "host", "tablespace": "tablespace",
+    "subscription": "subscription",
     "publication": "subscription", "standby": "application", "application": "application", "column": "column",
 }  # fmt: skip
 _OPTIONS: dict[str, Kind] = {
@@ -47,13 +53,28 @@ _OPTIONS: dict[str, Kind] = {
     "-t": "relation", "--table": "relation", "-n": "schema", "--schema": "schema", "-S": "slot", "--slot": "slot",
     "-T": "relation", "--exclude-table": "relation",
 }  # fmt: skip
-_VALUE = r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s,;'\"()\[\]]*[^\s,;'\"()\[\].:]"
+_VALUE = r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s,;&'\"()\[\]]*[^\s,;&'\"()\[\].:]"
 _ASSIGNED = re.compile(rf"(?i)(?<![\w-])({'|'.join(sorted(_FIELDS, key=len, reverse=True))})(\s?=\s?)({_VALUE})")
 _QUOTED_NOUN = re.compile(rf"(?i)\b({'|'.join(sorted(_NOUNS, key=len, reverse=True))})(\s)\"((?:[^\"]|\"\")+)\"")
-_OPTION = re.compile(rf"(?<!\S)({'|'.join(_OPTIONS)})(\s+|=|(?<=-[Uh])(?=\w\w))(?!-)({_VALUE})")
+_JSON_MEMBER = re.compile(rf"(?i)(\"(?:{'|'.join(_MEMBERS)})\")(\s{{0,8}}:\s{{0,8}})(\"[^\"\\]+\")")
+_YAML_MEMBER = re.compile(rf"(?im)^([ \t]{{0,40}}(?:- )?(?:{'|'.join(_MEMBERS)}))(:[ \t]{{1,8}})(\S+)[ \t]*$")
+_UNQUOTED_NOUN = re.compile(
+    r"\b((?:permission denied for|must be owner of) (?:foreign )?(\w+))(\s)([^\s\"',;:()]{1,128})|"
+    r"(\bPL/\w+ function)(\s)([^\s\"'(]{1,128})(?=\()"
+)
+"""Messages that do not quote the name (aclcheck_error of aclchk.c, plpgsql_compile_error_callback)."""
+_TITLE = re.compile(
+    r"(\bpostgres: )(?:([\w-]{1,64})(: ))?(\S{1,64})( )(\S{1,64})(?= (?:\[local\]|[\w.:%-]{1,80}\(\d{1,5}\)))"
+)
+"""Process title of a session (init_ps_display): `postgres: [CLUSTER: ]USER DATABASE ADDRESS(PORT)`."""
+_MORE_OF_URI = re.compile(
+    r"(?i)(?<=tgres://|resql://)((?:[^\s/@'\"<>]{0,256}@)?)([^\s/@?'\"<>;()]{0,1000})"
+    r"(/[^\s/?'\"<>,;:&()]{0,256}[^\s/?'\"<>,;:&().])?"
+)
+_OPTION = re.compile(rf"(?<!\S)({'|'.join(_OPTIONS)})(\s+|=|(?<=-[Uhd])(?=\w\w))(?!-)({_VALUE})")
 _PROGRAM = re.compile(r"\b(?:pg_\w+|psql|\w+db|barman|pgbackrest|patronictl|repmgr|wal-g)\b")
 _URI = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)(?:([^\s/@:'\"]*)((?::[^\s/@'\"]*)?)@)?([^\s/:'\"?,]+)")
-_AT_HOST = re.compile(r"(?<![\w.@/:+-])([A-Za-z_][\w.+-]*)@([A-Za-z][\w.-]*[\w])")
+_AT_HOST = re.compile(r"(?<![\w.@/:+-])([A-Za-z_][\w.+-]*)@([A-Za-z][\w.-]*[\w]|\[unknown\]|\[local\])")
 _TARGET = re.compile(r"(?<![\w@/.:-])([\w.+-]+)(:\d{1,5})@([A-Za-z][\w.-]*\w)")
 """`database:port@host`, the name of a target."""
 _COPY_HOST = re.compile(r"(?<![\w/.-])([A-Za-z][\w.-]*)(?=:[/~])")
@@ -72,6 +93,8 @@ _WITH_PORT = re.compile(r"([^()]+)\((\d+)\)")
 _ODD = re.compile(r"[\s'\"`,;:|()<>\[\]{}=&*?]")
 _V4 = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d)")
 _V6 = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f]*:[0-9A-Fa-f]*:)[0-9A-Fa-f:]{2,39}(?:\d{0,3}(?:\.\d{1,3}){3})?(?![\w:])")
+_V4_DASHES = re.compile(r"(?<![\w-])(ip-|)(\d{1,3}(?:-\d{1,3}){3})(?!\w|-\w)")
+"""As in the names of virtual machines."""
 _MAC = re.compile(r"(?<![\w:-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![\w:-])")
 _ENDING = re.compile(
     r"(.+?)((?:\.(?:dump|sql|gz|zst|lz4|bz2|xz|log|conf|tar|toc|dat|txt|csv|json|ya?ml|toml|sh|py|backup|bak|partial|md|"
@@ -101,8 +124,15 @@ _SECRET_ENDING, _SECRET_ENDING_OF_PATH = (
 )
 _SECRET_HINTS = (*_SECRET_NAMES, *_SECRET_ENDINGS_OF_PATHS, *_SECRET_WORDS)
 SECRET_PATH = "<path of a secret>"
+_KEY_LINE = re.compile(r"(?m)^(?=[^a-z\n]*[a-z])(?=[^A-Z\n]*[A-Z])(?=[^g-zG-Z\n]*[g-zG-Z])[A-Za-z0-9+/]{60,76}={0,2}$")
+"""A line of a key in PEM or OpenSSH format; a document is rewritten line by line. A digest in hexadecimal is none."""
+_PASSFILE = re.compile(
+    r"(?m)(?<![^\s'\"])([^\s:'\"]{1,128}:(?:\d{1,5}|\*):[^\s:]{1,128}:(?=[^\s:]*[g-zG-Z_*])[^\s:]{1,128}:|"
+    r"[\w-]{1,32}-cipher-pass=)[^\s'\"]+"
+)
+"""A line of ~/.pgpass; the passphrase of a pgBackRest repository."""
 _DATA = (
-    (re.compile(r"(?s)(\bKey \([^)]*\)=)\(.*?\)(?= (?:already|is|conflicts|with)|$)"), r"\1(…)"),
+    (re.compile(r"(?s)(\bKey \([^)]{0,1000}\)=)\(.*\)"), r"\1(…)"),
     (re.compile(r"(?s)(Failing row contains )\(.*\)"), r"\1(…)"),
     (re.compile(r"(?is)(\bparameters: )\$1 = .*"), r"\1…"),
     (re.compile(r"(?s)(\binvalid (?:input )?(?:syntax|value)[^:]{0,80}: )\".*\""), r'\1"…"'),
@@ -111,8 +141,6 @@ _DATA = (
 """Values of columns and parameters in PostgreSQL's messages (errdetail of elog)."""
 _DATA_HINTS = ("Key (", "Failing row", "arameters: ", "nvalid ", "COPY ")
 _QUOTED = re.compile(r"([\"'`«“‘])([^\"'`«»“”‘’]{1,128})([\"'`»”’])")
-_PERCENT = re.compile(r"[\w.~%+!*'()/@-]+")
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{8,}={0,2}(?![A-Za-z0-9+/_=-])")
 _IDENTIFIER = re.compile(r"\"(?:[^\"]|\"\")+\"|[^\W\d][\w$]*")
 
 
@@ -183,7 +211,9 @@ class TextRewriter:
         return special(text) if special is not None else self._name(kind, text)  # type: ignore[arg-type]
 
     def _without_secrets(self, text: str) -> str:
-        text = redact(text)
+        text = _KEY_LINE.sub(MASK, redact(text))
+        if ":" in text or "=" in text:
+            text = _PASSFILE.sub(rf"\1{MASK}", text)
         lowered = text.lower()
         return _TOKEN.sub(self._token, text) if any(hint in lowered for hint in _SECRET_HINTS) else text
 
@@ -353,10 +383,15 @@ class TextRewriter:
             text = _ASSIGNED.sub(lambda match: self._value(match, _FIELDS), text)
         if '"' in text:
             text = _QUOTED_NOUN.sub(lambda match: self._value(match, _NOUNS), text)
+            text = _JSON_MEMBER.sub(self._member, text)
+        if ": " in text:
+            text = _YAML_MEMBER.sub(self._member, text)
+            text = _TITLE.sub(self._title, text)
+        text = _UNQUOTED_NOUN.sub(self._noun, text)
         if "-" in text and _PROGRAM.search(text):
             text = _OPTION.sub(lambda match: self._value(match, _OPTIONS), text)
         if "://" in text:
-            text = _URI.sub(self._uri, text)
+            text = _MORE_OF_URI.sub(self._more_of_uri, _URI.sub(self._uri, text))
         if "@" in text:
             text = _TARGET.sub(lambda match: self._target(match[0]), text)
             text = _AT_HOST.sub(lambda match: f"{self.names.name('user', match[1])}@{self._host(match[2])}", text)
@@ -383,6 +418,36 @@ class TextRewriter:
             return match[0]
         return f"{what}{between}{sign}{self.rewrite(kind, value)}{sign}"
 
+    def _member(self, match: re.Match[str]) -> str:
+        """`"user": "kim"`, or `user: kim` alone on its line."""
+        value = match[3].strip("\"'")
+        sign = match[3][0] if match[3][0] in "\"'" else ""
+        if not value or value == MASK or value.isdecimal() or value[0] in "$%<*{[|>&!#":
+            return match[0]
+        kind = _FIELDS[match[1].lstrip(" \t-").strip('"').lower()]
+        return f"{match[1]}{match[2]}{sign}{self.rewrite(kind, value)}{sign}"
+
+    def _noun(self, match: re.Match[str]) -> str:
+        if match[5]:
+            return f"{match[5]}{match[6]}{self._relation(match[7])}"
+        kind = _NOUNS.get(match[2].lower(), "relation")
+        return f"{match[1]}{match[3]}{self.rewrite(kind, match[4])}"
+
+    def _title(self, match: re.Match[str]) -> str:
+        cluster = "" if match[2] is None else self.names.name("node", match[2]) + match[3]
+        user, database = self.names.name("user", match[4]), self.names.name("database", match[6])
+        return f"{match[1]}{cluster}{user}{match[5]}{database}"
+
+    def _more_of_uri(self, match: re.Match[str]) -> str:
+        """Return a URI of libpq after its scheme, with its further hosts and its database."""
+        first, *others = match[2].split(",")
+        hosts = ",".join([first, *(self._host(unquote(one)) if one else one for one in others)])
+        if match[3] is None:
+            return match[1] + hosts
+        database = unquote(match[3][1:])
+        made = self.names.name("database", database)
+        return f"{match[1]}{hosts}{match[3] if made == database else f'/{made}'}"
+
     def _uri(self, match: re.Match[str]) -> str:
         scheme, user, rest, host = match.groups()
         if scheme.lower() == "file://":
@@ -393,10 +458,18 @@ class TextRewriter:
     def _addresses_in(self, text: str) -> str:
         if "." in text:
             text = _V4.sub(lambda match: self._address(match[0]), text)
+        if "-" in text:
+            text = _V4_DASHES.sub(self._with_dashes, text)
         if ":" in text:
             text = _V6.sub(lambda match: self._address(match[0]), text)
             text = _MAC.sub(self._mac, text)
         return text
+
+    def _with_dashes(self, match: re.Match[str]) -> str:
+        """`ip-10-1-2-3`, or the digits of an address that is known."""
+        text = match[2].replace("-", ".")
+        made = self._address(text) if match[1] else self.names.known(text) or text
+        return match[1] + made.replace(".", "-") if made != text else match[0]
 
     def _mac(self, match: re.Match[str]) -> str:
         """Return a locally administered address."""
@@ -413,30 +486,7 @@ class TextRewriter:
         return text
 
     def _encoded_in(self, text: str) -> str:
-        """Replace names within what is written as in a URL, or in base64."""
-        if "%" in text:
-            text = _PERCENT.sub(self._in_percent, text)
-        return _BASE64.sub(self._in_base64, text) if len(text) >= 8 else text
-
-    def _in_percent(self, match: re.Match[str]) -> str:
-        if "%" not in match[0]:
-            return match[0]
-        plain = unquote(match[0])
-        made = self._names_in(self._addresses_in(plain))
-        return match[0] if made == plain else quote(made, safe="/@")
-
-    def _in_base64(self, match: re.Match[str]) -> str:
-        if match[0].islower() or match[0].isupper() or match[0].isdecimal():
-            return match[0]  # a word: base64 of text has letters of both cases
-        body = match[0].rstrip("=").replace("-", "+").replace("_", "/")
-        try:
-            plain = base64.b64decode(body + "=" * (-len(body) % 4), validate=True).decode()
-        except (binascii.Error, ValueError):
-            return match[0]
-        if not plain.isprintable():
-            return match[0]
-        made = self._names_in(self._addresses_in(plain))
-        return match[0] if made == plain else base64.b64encode(made.encode()).decode()
+        return replace_encoded(text, lambda plain: self._names_in(self._addresses_in(plain)))
 
 
 def _is_secret_path(path: str) -> bool:

@@ -103,5 +103,41 @@ _MESSAGES_TEXT = """
 _MESSAGES = frozenset(_MESSAGES_TEXT.split())
 """Words in names of settings (pg_settings of PostgreSQL 15), in messages, and in names of fields."""
 
-ORDINARY = KEYWORDS | BUILT_IN | _MESSAGES
+_FORMAT_TEXT = """
+    aborted about ack actions active actual addr address again against ahead alloc allocated altered anon answer
+    answered answers app approve archived argv ask asked attributes attrs author auto autofailover available avg10
+    avg60 await axis back backends background backlog backup backups bar bare basebackup began begins begun beside
+    blind blocks body boot brain branch busy cached cancel cause cgroup checks child choice choices chosen clear
+    clients clock closed clusterdb code collations cols commits compact complete configured confirm confirmed
+    conflicts connect connected consoles const context control counted counter crashed crit cron custom cut cuts
+    cutting damage databases date datname dbname dead decision defrag delayed delta demo denied deny description
+    details deviation direct disabled disk disks doctor driver droppable dropped dumpall dumps earliest empty
+    enabled ending environment events evictions evidence exact exec execution extends extensions failing failover
+    failures fallback far fast fell fenced few fields filling findings fix flash flight follow forget found freed
+    fstype fsyncs gaps gauge given gone goto grace greater head height held help hidden hint history hits holder
+    holders holds horizon hostaddr incident inode inodes inputs intent interrupted invalidation item items joined
+    journal journald jsonl judged jump keeper kills kind kswapd lagging lags lane largest latest less life lines
+    link literal live logfile login long loop lsns made major majority managers many mapped mark maxwait may
+    measures message met meta metrics minus mono most multixacts mxid near need needed newest news notice nspname
+    numa occurred oldest oom opened origin other outage outgrown overdue own pagecache panel panels parts paths
+    patroni patronictl pattern paused persistent pgappname pgcopydb pgdatabase pghost pghostaddr pgpgin pgpgout
+    pguser phase phases pids pipefail places plain planned plus poolers postmaster preview proactive problems
+    processed procs promoted prompt properties prose pruned ptr publishes put queries question queue quiet raised
+    ratio reads reason received reclaimable reclaims record recorded recorder records refault refusal regular
+    reindexdb relname reltuples remote repack replay replayed replicates repmgr report request requests required
+    reread resource rest restarted result resumed retention returned rewind rhost roles rolname roomy root rose rss
+    runbook runbooks safe safety saturated says scope screen script secret seen selected self series service
+    setting settings settled several severity shell shipped shmem shown shutdown signal signalled silenced silent
+    since skipped slab sleep smart soon spans spared spcname spill spread sqlstate sslmode sslpassword stale stall
+    stalls stamp standbys standstill starting starts states step steps stop storm stream streamed streams stuck
+    summary superusers synced synchronized sys sysctl tag tar term terminate than thp tick ticks timed timelines
+    times titles tli tls tmpfs together told too took torn trees trends trust tuples unanswered unconfirmed
+    undecided undo undone unit unreachable unreached unread unreadable unsilenced unsupported untrusted upstream
+    uptime usable use usename username usual utc util vacuumdb vacuums verb verdict verify wait wall walsender
+    wanted warn warnings was watch watched what while who whole width word worst wraparound writable xact xids
+"""
+_FORMAT = frozenset(_FORMAT_TEXT.split())
+"""Words in names of members of events, evidence and records, of tables of a recording, of findings and runbooks."""
+
+ORDINARY = KEYWORDS | BUILT_IN | _MESSAGES | _FORMAT
 """A name that is one of these is replaced only where it stands as a name."""

@@ -100,6 +100,15 @@ def test_an_existing_file_stays_unless_forced(shared: Console, tmp_path: Path) -
     assert shared.run("session", "share", "last", "--out", str(file), "--yes", "--level", "much").code == 2
 
 
+def test_nothing_is_written_before_it_was_searched(shared: Console, tmp_path: Path) -> None:
+    done = shared.run("session", "share", "last", "--out", "-", "--yes")
+    assert (done.code, done.out) == (2, "") and "name a file" in done.err
+    file, no_map = tmp_path / "case.zip", tmp_path / "none" / "map"
+    done = shared.run("session", "share", "last", "--out", str(file), "--yes", "--map", str(no_map))
+    assert done.code == 6 and f"cannot write the map {no_map}" in done.err
+    assert files(tmp_path) == []
+
+
 @pytest.mark.root
 @pytest.mark.parametrize("size", ["64k", "136k"])
 def test_a_full_disk_leaves_nothing(size: str, shared: Console, tmp_path: Path) -> None:

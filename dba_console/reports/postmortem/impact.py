@@ -17,7 +17,7 @@ from dba_console.reports.postmortem.timeline import text_of
 from dba_console.watch.findings.connection_slots import usable_of
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.io import derive_devices
-from dba_console.watch.frames.picture import Picture, PictureFacts
+from dba_console.watch.frames.picture import PartReading, Picture, PictureFacts
 from dba_console.watch.frames.rates import pair
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.cluster import ClusterNow
@@ -28,6 +28,8 @@ BASELINE_US = 1_800_000_000
 BASELINE_MIN_S = 60.0
 """Less than a minute before the incident is not typical of anything."""
 _GAP_TICKS = 3
+_CLOCK_SET_US = 2_000_000
+"""A clock that is further ahead of the monotonic one was set."""
 _EMPTY = ChartHistory()
 
 
@@ -134,7 +136,7 @@ class _Transactions:
     def __init__(self, from_us: int) -> None:
         self._from_us = from_us
         self._reading: object = None
-        self._last: tuple[int, str, int, int] | None = None
+        self._last: tuple[int, str, dict[int, int], int] | None = None
         self._rates: list[float] = []
         self._before_s = self._seconds = 0.0
         self._count = 0
@@ -147,12 +149,15 @@ class _Transactions:
         stats = reading.value()
         if not isinstance(stats, postgres.DatabaseStats):
             return
-        total = sum(row.xact_commit + row.xact_rollback for row in stats.rows)
-        now = reading.part.at_us, reading.boot, total, reading.wall_us
+        totals = {row.oid: row.xact_commit + row.xact_rollback for row in stats.rows}
+        now = reading.part.at_us, reading.boot, totals, reading.wall_us
         before, self._last = self._last, now
-        if before is None or before[1] != now[1] or total < before[2]:
-            return  # the first reading of an agent, or the statistics were reset
-        seconds, count = (now[0] - before[0]) / 1e6, total - before[2]
+        if before is None or before[1] != now[1]:
+            return  # the first reading of an agent
+        counts = [total - before[2].get(oid, 0) for oid, total in totals.items()]
+        if min(counts, default=0) < 0:
+            return  # the statistics of a database were reset
+        seconds, count = (now[0] - before[0]) / 1e6, sum(counts)
         if not 0 < seconds <= 30:
             return
         if reading.wall_us < self._from_us:
@@ -189,9 +194,13 @@ class _LockWaits:
         self._most: tuple[float, int] | None = None
         self._session_s = 0.0
         self._longest: tuple[float, int, str] | None = None
-        self._unknown = False
+        self._unknown = self._clock_was_set = False
+        self._server: PartReading | None = None
+        self._set_at_us: int | None = None
+        """What the server's clock was when it was set forward: a wait that began earlier cannot be measured."""
 
     def add(self, picture: Picture, point: Point, held_s: float) -> None:
+        self._follow_clock(picture)
         waiting = point.get("locks.waiting")
         if not waiting:
             return
@@ -201,20 +210,35 @@ class _LockWaits:
         locks, reading = picture.now("pg.locks", postgres.Locks), picture.current.get("pg.locks")
         if locks is None or reading is None:
             return
-        now_us = self._server_time_us(picture, reading.wall_us)
+        now_us = self._server_time_us(reading)
         for waiter in locks.waiters:
             if waiter.wait_start is None or now_us is None:
                 self._unknown = True
+                continue
+            if self._set_at_us is not None and waiter.wait_start <= self._set_at_us:
+                self._clock_was_set = True
                 continue
             seconds = (now_us - waiter.wait_start) / 1e6
             if self._longest is None or seconds > self._longest[0]:
                 on = text_of(waiter.relation or waiter.locktype)
                 self._longest = seconds, picture.wall_us, f"pid {waiter.pid} for {text_of(waiter.mode)} on {on}"
 
-    def _server_time_us(self, picture: Picture, wall_us: int) -> int | None:
-        """Return the server's clock at a time of the host, by the last reading of both."""
-        server, reading = picture.now("pg.server", postgres.Server), picture.current.get("pg.server")
-        return None if server is None or reading is None else wall_us + server.now_us - reading.wall_us
+    def _follow_clock(self, picture: Picture) -> None:
+        reading = picture.current.get("pg.server")
+        if reading is None or reading is self._server or not isinstance(server := reading.value(), postgres.Server):
+            return
+        expected_us = self._server_time_us(reading)
+        if expected_us is not None and server.now_us - expected_us > _CLOCK_SET_US:
+            self._set_at_us = expected_us
+        self._server = reading
+
+    def _server_time_us(self, reading: PartReading) -> int | None:
+        """Return the server's clock at a reading, by its last reading and the agent's monotonic clock."""
+        server = None if self._server is None or self._server.boot != reading.boot else self._server
+        value = None if server is None else server.value()
+        if server is None or not isinstance(value, postgres.Server):
+            return None
+        return value.now_us + reading.part.at_us - server.part.at_us
 
     def numbers(self) -> Iterator[Measured]:
         if self._most is None:
@@ -229,6 +253,8 @@ class _LockWaits:
             seconds, at_us, who = self._longest
             text = f"{human_duration(max(0.0, seconds))} ({who})"
             yield Measured("Longest lock wait", text, "pg_locks.waitstart", at_us)
+        elif self._clock_was_set:
+            yield Measured("Longest lock wait", None, "the server's clock was set forward during the waits")
         elif self._unknown:
             yield Measured("Longest lock wait", None, "pg_locks.waitstart needs PostgreSQL 14")
 

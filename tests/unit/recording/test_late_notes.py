@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -174,3 +176,28 @@ def test_a_full_disk_leaves_the_session_as_it_was(session: Path, tmp_path: Path)
         filler.unlink()
         append_notes(copy, [note("a", 3)])
         assert "a" in events_of(copy)
+
+
+def test_a_session_is_verified_while_notes_are_added(session: Path) -> None:
+    stop = threading.Event()
+
+    def add() -> None:
+        while not stop.is_set():
+            append_notes(session, [note("x")])
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    try:
+        assert [verify(session).first_bad for _ in range(30)] == [None] * 30
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.root
+def test_a_note_of_root_leaves_the_session_to_its_owner(session: Path) -> None:
+    for path in (session, *session.iterdir()):
+        os.chown(path, 65534, 65534)
+    (session / "session.lock").unlink(missing_ok=True)
+    append_notes(session, [note("x")])
+    assert {path.name: path.stat().st_uid for path in session.iterdir() if path.stat().st_uid != 65534} == {}

@@ -91,11 +91,11 @@ def test_a_request_is_posted_as_compressed_json_with_the_headers_of_the_operator
 
 
 def test_what_the_receiver_rejects_is_reported_and_not_sent_again() -> None:
-    body = b'{"partialSuccess": {"rejectedLogRecords": "3", "errorMessage": "too\\u001b[2J old"}}'
+    body = b'{"partialSuccess": {"rejectedLogRecords": "3\\u001b[2J", "errorMessage": "too\\u001b[2J old"}}'
     with receiver(Reply(200, body)) as made:
         posting = Posting(made.url)
         posting.post()
-    assert posting.said == ["the receiver rejected 3 of the logs: too␛[2J old"]
+    assert posting.said == ["the receiver rejected 3␛[2J of the logs: too␛[2J old"]
     assert len(made.taken) == 1
 
 

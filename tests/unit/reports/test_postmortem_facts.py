@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from dba_console.reports.postmortem.gather import Asked
 from dba_console.reports.postmortem.render import render
 from dba_console.reports.postmortem.timeline import MAX_ROWS
 from dba_console.watch.samples.event import Event
-from dba_console.watch.samples.sample import Sample
+from dba_console.watch.samples.postgres import DatabaseStat, DatabaseStats, Locks, LockWaiter
+from dba_console.watch.samples.sample import Sample, make_part
+from tests.readings import of, server
 from tests.unit.recording.recordings import meta
 from tests.unit.reports.incidents import (
     BEGAN_S,
@@ -166,6 +169,42 @@ def test_a_clock_set_back_neither_loses_readings_nor_counts_time_twice(tmp_path:
     assert any("not comparable" in one for one in incident.missing)
     # From 300 to 360, then again from 300 on: two minutes at the limit, as it was.
     assert values(incident)["All ordinary connection slots in use"] == "2m of 2m01s"
+
+
+def with_readings(second: int, *, ahead_us: int = 0, **readings: Any) -> Sample:
+    """That second with these readings, `_` for the dot in their names, and a clock that is ahead."""
+    made = tick(second)
+    named = {name.replace("_", ".", 1): reading for name, reading in readings.items()}
+    parts = [part for part in made.parts if part.name not in named]
+    parts += [make_part(name, reading, at_us=made.mono_us) for name, reading in named.items() if reading is not None]
+    return Sample(made.seq, made.wall_us + ahead_us, made.mono_us, parts, made.boot)
+
+
+def test_a_clock_set_forward_does_not_make_a_wait_longer(tmp_path: Path) -> None:
+    hour_us = 3600 * SECOND
+
+    def stepped(second: int) -> Sample:
+        ahead_us = hour_us if second >= 331 else 0
+        since_us = at(325) if second < 390 else at(second - 4) + hour_us
+        waiter = LockWaiter(1000, [1001], "relation", "ShareLock", "public.t", since_us)
+        at_start = {} if second % 30 else {"pg_server": server(now_us=at(second) + ahead_us)}
+        return with_readings(second, ahead_us=ahead_us, pg_locks=Locks([waiter], []), **at_start)
+
+    session = record_incident(tmp_path, EVENTS[:1], make=stepped, seconds=range(240, END_S))
+    incident = facts_of(session, Asked(from_us=at(300), to_us=at(END_S) + hour_us))
+    # The readings until the server's new clock is known measure the wait correctly: from 325 to 359.
+    assert values(incident)["Longest lock wait"] == "34s (pid 1000 for ShareLock on public.t)"
+
+
+def test_statistics_of_one_database_that_are_reset_do_not_hide_transactions_of_others(tmp_path: Path) -> None:
+    def reset(second: int) -> Sample:
+        shop = 100 * second + (5000 if second >= 360 else 0)
+        other = 10 * (second if second < 360 else second - 360)
+        rows = [of(DatabaseStat, oid=1, xact_commit=shop), of(DatabaseStat, oid=2, xact_commit=other)]
+        return with_readings(second, pg_databases=None if second % 3 else DatabaseStats(rows))
+
+    incident = facts_of(record_incident(tmp_path, make=reset, seconds=range(200, END_S)))
+    assert values(incident)["Transactions"] == "12870 in 1m57s (110.0/s)"
 
 
 @pytest.mark.parametrize("how", ["samples cut", "database damaged", "not closed"])

@@ -162,5 +162,7 @@ def test_an_earlier_report_is_not_overwritten(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             write_postmortem(recording, Asked(), tmp_path / "report")
         assert os.listdir(tmp_path / "report") == ["postmortem.html"]
+        with pytest.raises(UsageError, match="is not a directory"):
+            write_postmortem(recording, Asked(), written[1])
     finally:
         recording.close()

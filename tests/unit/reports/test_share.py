@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +28,14 @@ from dba_console.recording.shared_file import extract
 from dba_console.recording.verify import verify
 from dba_console.reports.share import SessionSharer, Shared
 from dba_console.reports.share_names import NameMap, load_map, save_map
-from dba_console.reports.share_text import Level
+from dba_console.reports.share_text import Level, TextRewriter
 from dba_console.watch.samples.event import Event
-from dba_console.watch.samples.postgres import Sessions
+from dba_console.watch.samples.postgres import Locks, LockWaiter, Sessions
+from dba_console.watch.samples.sample import Sample, make_part
 from tests.build import NOW_US
+from tests.readings import of
 from tests.unit.recording.recordings import record, record_samples, recorder, ticks
+from tests.unit.reports.incidents import at, facts_of, record_incident, tick
 from tests.unit.reports.planted import LITERALS, SECRET_FILES, Planted, planted, record_planted
 
 DEMO = Path(recordings.__file__).parent
@@ -238,6 +243,35 @@ def test_none_is_the_same_session_in_one_file(copy: SharedCopy, tmp_path: Path) 
     )
 
 
+def test_a_session_that_was_changed_is_shared_as_it_is_at_the_level_none(copy: SharedCopy, tmp_path: Path) -> None:
+    changed = shutil.copytree(copy.original, tmp_path / copy.original.name)
+    shutil.rmtree(changed / "runs")
+    file, done, _ = share(changed, tmp_path / "n.zip", "none")
+    assert ["does not verify" in one for one in done.left_out] == [True]
+    assert not verify(opened(file, tmp_path / "n")).ok
+
+
+def test_a_name_that_is_a_word_of_the_recording_changes_no_finding(tmp_path: Path) -> None:
+    names = ["events", "steps", "severity", "since", "usable", "chain", "evidence", "connections", "filling"]
+
+    def with_names(second: int) -> Sample:
+        made = tick(second)
+        rows = of(Locks, waiters=[LockWaiter(7, [8], "relation", "x", name, at(second)) for name in names], held=[])
+        return Sample(
+            made.seq,
+            made.wall_us,
+            made.mono_us,
+            [*made.parts, make_part("pg.locks", rows, at_us=made.mono_us)],
+            made.boot,
+        )
+
+    original = record_incident(tmp_path, make=with_names, seconds=range(280, 440))
+    copied = opened(share(original, tmp_path / "w.zip")[0], tmp_path / "w")
+    before, after = facts_of(original), facts_of(copied)
+    assert [(one.name, one.at_us) for one in after.moments] == [(one.name, one.at_us) for one in before.moments]
+    assert [(one.id, one.evidence) for one in after.causes] == [(one.id, one.evidence) for one in before.causes]
+
+
 def test_an_original_that_is_still_there_fails_the_share(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     record_samples(made, ticks(3))
@@ -305,6 +339,60 @@ def test_notes_added_after_the_recording_are_shared(tmp_path: Path) -> None:
     assert found.ok and found.events == verify(original).events
     [note] = [event for event in Recording.open(session).events() if event.kind == "note"]
     assert (note.text, note.occurred_us) == ("user=user_2 left", at_us)
+
+
+def test_a_name_that_stands_only_where_a_name_stands_is_replaced(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    record_samples(made, ticks(3))
+    texts = ["ERROR:  permission denied for table qx1", "ERROR:  must be owner of schema qx2",
+             "CONTEXT:  PL/pgSQL function qx3.qx4(integer) line 3 at RETURN",
+             "postgres: qx5: qx6 qx7 10.1.2.3(5433) idle",
+             "postgres: qx8 qx9 [local] SELECT", "postgresql://qxa:x@qxb:5432,qxc:5433/qxd?application_name=qxe&host=qxf",
+             "jdbc:postgresql://qxg/qxh?user=qxi&ssl=on",
+             "psql -Uqxj -hqxk -dqxl", "PGHOST=qxm PGUSER=qxn PGDATABASE=qxo psql",
+             'could not translate host name "qxp" to address', '{"host": "qxq", "user":"qxr"}',
+             "  - hostname: qxs", "dbname: 'qxt'",
+             'connection authenticated: identity="qxu" method=md5',
+             "[7] qxv@[unknown] LOG:  x", "ip-10-20-30-43"]  # fmt: skip
+    kept = ['"role": "replica"', "host: 5", "see postgres: the server", "on 2026-11-20-14 or 1-2-3-4"]
+    made.put_lines([LogLine(NOW_US, "X", text) for text in (*texts, *kept)])
+    assert made.close("done")
+    session = opened(share(made.directory, tmp_path / "n.zip")[0], tmp_path / "n")
+    content = everything_in(session)
+    assert [text for text in ("qx", "10-20-30-43") if text.encode() in content] == []
+    assert left_in(content, kept) == kept
+
+
+@pytest.mark.parametrize("level", ["secrets", "names"])
+def test_lines_of_keys_and_of_password_files_are_masked(level: Level) -> None:
+    rewriter = TextRewriter(NameMap(), level)
+    key = "MIIEowIBAAKCAQEAzzzsxkG0Vv0mGf8Yw1n2p3Q4r5S6t7U8v9W0x1Y2z3A4b5C6"
+    for secret in (
+        key,
+        "h:5432:d:u:hunter2",
+        "*:*:*:repl:hunter2",
+        "echo 'h:5432:d:u:hunter2' >> x",
+        "repo1-cipher-pass=hunter2",
+    ):
+        assert not {"hunter2", key} & set(re.findall(r"[\w+/]+", rewriter.rewrite("text", secret)))
+    for kept in ("5d41402abc4b2a76b9719d911017c592" * 2, "at 12:30:45:123:9", "a.c:12:3:1f:9"):
+        assert rewriter.rewrite("text", kept) == kept
+
+
+def test_a_query_that_begins_like_a_placeholder_is_rewritten() -> None:
+    rewriter = TextRewriter(NameMap(), "names")
+    assert rewriter.rewrite("query", "<insufficient privilege>") == "<insufficient privilege>"
+    assert "bob" not in rewriter.rewrite("query", "<x> select 'bob'")
+
+
+@pytest.mark.parametrize("spelled", ["Zapp+m%C3%B8ller+%C3%BC", "zapp+møller+ü", "zapp møller u\u0308"])
+def test_a_name_is_replaced_however_it_is_spelled(spelled: str, tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    record_samples(made, ticks(3))
+    made.put_lines([LogLine(NOW_US, "X", 'user "Zapp møller ü"'), LogLine(NOW_US, "X", f"say {spelled}")])
+    assert made.close("done")
+    session = opened(share(made.directory, tmp_path / "n.zip")[0], tmp_path / "n")
+    assert "say user_1" in (session / "session.log").read_text()
 
 
 def test_hostile_text_goes_through_unharmed(tmp_path: Path) -> None:
