@@ -315,8 +315,11 @@ def load_map(path: Path, kept: Iterable[str] = ()) -> NameMap:
 
 
 def save_map(names: NameMap, path: Path) -> None:
-    """Write the map, 0600. Raises OSError, PermissionDenied."""
+    """Write the map, 0600. Raises SessionError, PermissionDenied."""
     if path.parent == map_path("").parent:
         private_dir(path.parent)
     data = msgspec.json.format(msgspec.json.encode(names.stored), indent=1)
-    write_atomically(os.fspath(path.parent), path.name, data + b"\n")
+    try:
+        write_atomically(os.fspath(path.parent), path.name, data + b"\n")
+    except OSError as error:
+        raise SessionError(f"cannot write the map {path}: {error.strerror or error}") from error

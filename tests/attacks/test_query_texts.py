@@ -95,7 +95,7 @@ def test_agent_and_recording_stay_small_with_long_queries(reused_cluster: FreshC
 @pytest.mark.parametrize(
     ("texts", "shown"),
     [
-        ("full", "select 'seen', 4711 -- why"),
+        ("full", "select 'seen', 471104711471 -- why"),
         ("normalised", "select ?, ?  "),
         ("none", WITHHELD),
     ],
@@ -106,12 +106,12 @@ def test_the_configuration_decides_how_much_of_a_query_leaves_the_agent(
     console = Console(tmp_path)
     console.environment["DBA_CONSOLE_AGENT_QUERY_TEXTS"] = texts
     with session(cluster, name="speaker") as speaker, console.watching(cluster.dsn()) as agent:
-        speaker.pgconn.exec_(b"select 'seen', 4711 -- why")
+        speaker.pgconn.exec_(b"select 'seen', 471104711471 -- why")
         pid = speaker.info.backend_pid
         agent.until(lambda frame: any((row.pid, row.query) == (pid, shown) for row in frame.sessions.rows), shown)
         agent.end()
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert texts == "full" or b"4711" not in written
+    assert texts == "full" or b"471104711471" not in written
 
 
 def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
