@@ -107,7 +107,8 @@ class Sshd:
 
     def stop(self) -> None:
         if self._process is not None:
-            self.cut()
+            self._process.send_signal(signal.SIGSTOP)  # a client that connects again at once would keep its session
+            send_signals(child_pids(self._process.pid), signal.SIGKILL)
             self._process.kill()
             self._process.wait()
             self._process = None
