@@ -26,7 +26,8 @@ libpq's environment decides. The key ? shows the keys of each screen.
 .SH COMMANDS
 """
 _TAIL = r""".SH EXIT STATUS
-0 success; 2 usage or configuration; 3 no connection; 4 permission denied; 5 not supported; 6 session; 7 a runbook
+0 success; 1 internal error; 2 usage or configuration; 3 no connection; 4 permission denied; 5 not supported; 6 session
+missing or damaged; 7 a runbook
 failed or was aborted; 8 refused or not confirmed; 130 interrupted, or the console left a run. \fBcheck\fR exits with 0
 to 3, like monitoring plugins.
 .SH FILES
@@ -51,24 +52,28 @@ def _section(command: Any, name: str) -> Iterator[str]:
     known = COMMANDS.get(name)
     usage = [known.usage] if known is not None and known.usage else _arguments(command)
     yield f'.SS "{_escape_roff(" ".join(("dba-console", name, *usage)))}"'
-    if known is not None:
+    subcommands = getattr(command, "commands", {})
+    if known is not None and not subcommands:
         yield _escape_roff(f"{known.summary[:1].upper()}{known.summary[1:]}.")
-    if known is None or command.help not in (None, known.summary):
         yield ".PP"
+    if command.help:
         yield from (
             _escape_roff(text) if text.strip() else ".PP" for text in inspect.cleandoc(command.help).splitlines()
         )
     for option in (one for one in command.params if one.param_type_name == "option" and one.name != "help"):
         yield ".TP"
-        yield rf"\fB{_escape_roff(', '.join([*option.opts, *option.secondary_opts]))}\fR"
+        value = "" if option.is_flag else rf" \fI{_escape_roff(option.metavar or 'N')}\fR"
+        yield rf"\fB{_escape_roff(', '.join([*option.opts, *option.secondary_opts]))}\fR{value}"
         yield _escape_roff(option.help or "")
-    for below in getattr(command, "commands", {}).values():
+    for below in subcommands.values():
         if not below.hidden:
             yield from _section(below, f"{name} {below.name}")
 
 
 def _arguments(command: Any) -> list[str]:
-    return [str(one.metavar or one.name.upper()) for one in command.params if one.param_type_name == "argument"]
+    """Return the arguments, optional ones in brackets."""
+    named = [(one, str(one.metavar or one.name.upper())) for one in command.params if one.param_type_name == "argument"]
+    return [text if one.required or text.startswith("[") else f"[{text}]" for one, text in named]
 
 
 def _escape_roff(text: str) -> str:

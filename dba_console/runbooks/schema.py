@@ -100,7 +100,7 @@ def _or_input(form: Form) -> Form:
     def read(value: Any) -> Any:
         return value if isinstance(value, str) and WHOLE.fullmatch(value) else form.read(value)
 
-    return structs.replace(form, read=read, written=f"{form.written}, or `%(input)s`")
+    return structs.replace(form, read=read, written=f"{form.written or form.noun.removeprefix('a ')}, or `%(input)s`")
 
 
 _TEXT = Form(noun="a text", read=_text)
@@ -128,7 +128,8 @@ Texts = Annotated[tuple[str, ...], list_of(_TEXT, "a list of texts", 'as in ["a"
 Needs = Annotated[tuple[str, ...], list_of(_NEED, "a list of roles or programs", 'as in ["pg_monitor"]')]
 Names = Annotated[tuple[str, ...], _separated(_NAME, "a list of names", "names, separated by commas")]
 ExitCodes = Annotated[tuple[int, ...], _separated(_COUNT, "exit codes", "whole numbers, separated by commas")]
-YesNo = Annotated[bool, Form(noun="yes or no", read=_SWITCH.__getitem__, takes=(bool, str), written="`yes` or `no`",
+YesNo = Annotated[bool, Form(noun="yes or no", read=_SWITCH.__getitem__, takes=(bool, str),
+                             written="`true` or `false`, also `yes` or `no`",
                              schema={"enum": [True, False, "yes", "no"]})]  # fmt: skip
 Condition = Annotated[
     dict[str, str], Form(noun="a condition", read=_test, written="expression, or SQL after `sql:`",

@@ -46,7 +46,7 @@ LeaveOut = Annotated[
         "--leave-out", metavar="STEP[/BLOCK]=COLUMN=VALUE", help="Rows a step does not act on; may be repeated."
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Answer only questions with confirm=ack.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Answer questions that need only a key; others need --confirm.")]
 YesToChecks = Annotated[bool, typer.Option("--yes", help="Run the shell checks of a document that is not shipped.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Text lines, also on a terminal; answers from standard input.")]
 
