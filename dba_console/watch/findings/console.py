@@ -105,8 +105,8 @@ def _unanswered_signal(picture: Picture, unanswered: dict[str, float]) -> Signal
 def lane_stuck(s: RuleContext) -> Iterator[Signal]:
     """A read from the host hangs: a file system does not answer, or a process is stuck.
 
-    Each read runs in its own lane and is abandoned at its deadline, so nothing else waits for it; 3 s is at
-    least ten of those deadlines. `server-down` reports the server's lane.
+    Each read runs in a thread of its own (a lane) and is abandoned at its deadline, so nothing else waits for it; 3 s
+    is at least ten of those deadlines. A server that does not answer is reported by `server-down`.
     """
     health = s.picture.now("self", AgentHealth)
     memo = s.memo("lane-stuck")
@@ -210,7 +210,7 @@ RULES: tuple[Rule, ...] = (
         check=lane_stuck,
         clear_after_s=5.0,
         settings=("console.stuck_s",),
-        source="deadlines of the lanes, 0.2 to 0.3 s (probes/host)",
+        source="the deadlines of these reads, 0.2 to 0.3 s (watch/probes/host)",
     ),
     Rule(
         name="recording-lags",
@@ -218,6 +218,6 @@ RULES: tuple[Rule, ...] = (
         parts=("self",),
         check=recording_lags,
         settings=("console.lagging_s", "console.dropped_s"),
-        source="recording/recorder.py: lagging from 5 s",
+        source="the recorder counts as lagging from 5 s (recording/recorder.py)",
     ),
 )

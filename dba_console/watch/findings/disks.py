@@ -146,6 +146,7 @@ def _signal(s: RuleContext, space: str, spill: _Spill, severity: Severity) -> Si
         },
         series=() if spill.mount is None else (f"mount:{spill.mount.path}.used_bytes", "io.write_bytes_per_s"),
         advice=_advice(row, activity),
+        runbook="disk-filling",
     )
 
 
@@ -194,6 +195,7 @@ RULES: tuple[Rule, ...] = (
             "disks.full_in_warning_s",
         ),
         source="story S12; PostgreSQL: pg_ls_tmpdir (func.sgml), temp_file_limit (config.sgml)",
+        runbook="disk-filling",
     ),
     Rule(
         name="disk-filling",

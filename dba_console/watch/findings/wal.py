@@ -263,6 +263,6 @@ RULES: tuple[Rule, ...] = (
         title="WAL is in memory",
         parts=("host.mounts",),
         check=wal_on_tmpfs,
-        source="frames/disks.py; kernel documentation, tmpfs",
+        source="kernel documentation: tmpfs (its files are in memory)",
     ),
 )
