@@ -143,7 +143,7 @@ def test_a_lost_slot_comes_before_one_that_retains_more() -> None:
     slots = [SlotRow(name="big", kind="physical", active=True, retained_bytes=1 << 40, wal_status="extended"),
              SlotRow(name="gone", kind="logical", wal_status="lost")]  # fmt: skip
     frame = Frame(replication=Replication(role="primary", slots=slots))
-    assert compact("replication", frame)[1].startswith("slot gone")
+    assert compact("replication", frame)[1].startswith("inactive slot gone")
 
 
 def test_a_failure_archiving_has_recovered_from_is_not_an_alarm() -> None:
@@ -180,7 +180,7 @@ def test_the_mount_that_fills_up_first_comes_before_fuller_ones() -> None:
         MountRow(path="/b", used_pct=40.0, available_bytes=1 << 30, full_in_s=1800.0),
     ]
     assert compact("disks", frame)[0].startswith("/b")
-    assert "full 30m" in compact("disks", frame)[0]
+    assert "full in 30m" in compact("disks", frame)[0]
 
 
 def test_blocked_sessions_come_before_active_ones_and_those_before_idle_ones() -> None:

@@ -95,9 +95,9 @@ def test_the_slot_of_a_lost_replica_is_named_and_dropped_and_its_wal_is_removed(
         assert [row.name for row in frame.replication.slots] == [SLOT]
         watched.cluster.psql("select pg_create_physical_replication_slot('unused')")
         gone = (RUNBOOK, ASKED, "ask-about-the-reader=gone", FOLLOW_UP)
-        counted = watched.run_headless(*gone, "drop-the-slots=1", unread_for="0s")
+        counted = watched.run_headless(*gone, "drop-the-slots=1", inactive_for="0s")
         assert counted.code == 8 and counted.done() == [], "one slot is confirmed by its name"
-        walk = watched.run_headless(*gone, f"drop-the-slots={SLOT}", unread_for="0s")
+        walk = watched.run_headless(*gone, f"drop-the-slots={SLOT}", inactive_for="0s")
         assert walk.code == 0, walk.text
         assert walk.done() == ["drop-the-slots", "is-there-enough-free-space"]
         assert watched.cluster.psql(SLOTS) == "unused -"
@@ -116,7 +116,7 @@ def test_a_slot_in_use_is_not_dropped(watched: WatchedServer, cluster: Cluster) 
             RUNBOOK,
             {"start": "yes", "ask-about-the-reader/choose": "gone", "manual": "told", "drop-the-slots": "left",
              "is-there-enough-free-space/change": "no", "failed": "abort", "undo": "none"},
-            unread_for="0s",
+            inactive_for="0s",
         )  # fmt: skip
         assert walk.code == 7, walk.text
         assert walk.done() == ["drop-the-slots"]
@@ -187,13 +187,13 @@ def test_a_slot_managed_by_another_program_or_recently_read_is_shown_and_not_pre
     unsure = watched.run_headless(RUNBOOK, ASKED, "ask-about-the-reader=gone", FOLLOW_UP)
     assert (unsure.code, unsure.done()) == (0, ["is-there-enough-free-space"]), unsure.ending
     walk = watched.run_headless(
-        RUNBOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=gone", FOLLOW_UP, unread_for="0s"
+        RUNBOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=gone", FOLLOW_UP, inactive_for="0s"
     )
     assert walk.code == 0, walk.text
     assert "gone" not in cluster.psql(SLOTS) and "_cnpg_shop_2" in cluster.psql(SLOTS)
     rows = {row["slot_name"]: row for row in walk.rows("drop-the-slots/preview")}
-    assert rows["_cnpg_shop_2"]["made_by"] == "CloudNativePG" and not rows["_cnpg_shop_2"]["long_unread"]
-    assert rows["gone"]["made_by"] is None and rows["gone"]["long_unread"], rows
+    assert rows["_cnpg_shop_2"]["made_by"] == "CloudNativePG" and not rows["_cnpg_shop_2"]["long_inactive"]
+    assert rows["gone"]["made_by"] is None and rows["gone"]["long_inactive"], rows
 
 
 def test_a_monitoring_role_can_wait_for_a_reader_and_neither_drops_nor_makes_a_checkpoint(
@@ -214,7 +214,7 @@ def test_a_monitoring_role_can_wait_for_a_reader_and_neither_drops_nor_makes_a_c
     with watched_server(cluster.dsn(user="Night's")) as modest:
         wait_until_known_unread(modest, "left")
         refused = modest.run_headless(
-            RUNBOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=left", FOLLOW_UP, unread_for="0s"
+            RUNBOOK, ASKED, "ask-about-the-reader=gone", "drop-the-slots=left", FOLLOW_UP, inactive_for="0s"
         )
         assert refused.code == 7 and "the server refused" in refused.text, refused.text
         assert cluster.psql("select string_agg(slot_name, ',') from pg_replication_slots") == "left"

@@ -127,7 +127,7 @@ def _description(row: ProgressRow) -> Line:
     if row.format:
         parts.append(_FORMATS.get(row.format, name_of(row.format, 16)) + " format")
     if row.compression:
-        parts.append(name_of(row.compression, 16))
+        parts.append("no compression" if row.compression == "none" else name_of(row.compression, 16))
     if row.jobs is not None:
         parts.append(f"{row.jobs} job{'s' if row.jobs != 1 else ''}")
     if row.database:

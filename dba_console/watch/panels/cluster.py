@@ -150,7 +150,7 @@ def _node_row(row: NodeRow) -> TableRow:
 _POOLER_COLUMNS = (
     TableColumn("name", "pooler", 12, keep=True),
     TableColumn("database", "database", 14, keep=True, grow=True),
-    TableColumn("leads", "leads to", 20, help="the node, else host:port"),
+    TableColumn("leads", "points to", 20, help="the node, else host:port"),
     TableColumn("active", "active", 6, right=True, help="clients with a server connection", descending=True),
     TableColumn("waiting", "waiting", 7, right=True, help="clients waiting for one", descending=True),
     TableColumn("wait", "longest", 7, right=True, help="longest wait now", descending=True),
@@ -246,7 +246,7 @@ def _slot_lines(row: NodeRow) -> tuple[Line, ...]:
                 fact("slot", name_of(one.name)),
                 text_line(name_of(one.kind)),
                 text_line("active" if one.active else "inactive", "" if one.active else "warn"),
-                fact("keeps", human_bytes(one.retained_bytes)),
+                fact("retains", human_bytes(one.retained_bytes)),
                 fact("wal", name_of(one.wal_status)),
             ]
         )

@@ -87,7 +87,7 @@ def _states(panel: Connections, width: int) -> Line:
     common = [fact("active", integer(panel.active)), fact("idle", integer(panel.idle))]
     long = [
         *common,
-        fact("in transaction", integer(panel.idle_in_transaction), idle_in),
+        fact("idle in transaction", integer(panel.idle_in_transaction), idle_in),
         fact("waiting", integer(panel.waiting), waiting),
     ]
     few = [
@@ -113,6 +113,8 @@ def _growth(frame: Frame, width: int, history: ChartHistory) -> Line:
     growth = UNKNOWN if panel.growth_per_min is None else f"{panel.growth_per_min:+.0f}"
     growth = "0" if growth in ("+0", "-0") else growth
     words: Line = (Span(f"{growth}/min", "stale" if growth == UNKNOWN else ""),)
+    if panel.full_in_s is None:
+        words = (Span("growth ", "dim"), *words)
     if panel.full_in_s == 0:
         words = join([words, (Span("full", "crit"),)], ", ")
     elif panel.full_in_s is not None:

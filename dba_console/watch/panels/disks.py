@@ -62,7 +62,7 @@ def _mount_line(row: MountRow, width: int) -> Line:
     holds = clean(",".join(row.holds))
     full_name = f"{name} {holds}".rstrip()
     if row.full_in_s is not None:
-        when = (Span(" full ", "dim"), Span(time_ahead(row.full_in_s), _full_in_style(row)))
+        when = (Span(" full in ", "dim"), Span(time_ahead(row.full_in_s), _full_in_style(row)))
         if line_width((*facts, *when)) + len(name) < width:
             facts = (*facts, *when)
         elif _full_in_style(row):

@@ -130,12 +130,22 @@ def _shorten_name(name: str) -> str:
     return "…" + name
 
 
-def field_label(name: str) -> str:
-    """Return a field's name without its unit, as words: the label of the number.
+_LABELS = {
+    "behind": "sessions behind it", "blocks": "sessions that wait for it", "blocks_s": "others wait for",
+    "others": "others like it", "usual_s": "typical", "over_s": "over typical by", "xmin_age_xids": "xids held back",
+    "thp": "transparent huge pages", "thp_defrag": "their defrag",
+}  # fmt: skip
+"""Labels of evidence whose field name alone is misread."""
 
-    >>> field_label("cached_fell_bytes"), field_label("full_in_s"), field_label("used")
-    ('cached fell', 'full in', 'used')
+
+def field_label(name: str) -> str:
+    """Return the label of a number: its field's name without the unit, as words.
+
+    >>> field_label("cached_fell_bytes"), field_label("full_in_s"), field_label("used"), field_label("blocks_s")
+    ('cached fell', 'full in', 'used', 'others wait for')
     """
+    if name in _LABELS:
+        return _LABELS[name]
     ending, _ = unit_format(name)
     kept = name.removesuffix(ending) if ending.startswith("_") else name
     return clean((kept or name).replace("_", " "))[:80]

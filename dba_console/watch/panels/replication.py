@@ -29,6 +29,7 @@ from dba_console.watch.panels.text_elements import (
     Table,
     TableColumn,
     TableRow,
+    line_width,
     number_cell,
 )
 from dba_console.watch.panels.time_formats import local_date_and_time
@@ -96,7 +97,7 @@ _SLOT_COLUMNS = (
     TableColumn("kind", "kind", 8, help="physical or logical"),
     TableColumn("database", "database", 14, spare=2),
     TableColumn("active", "active", 8, help="A client is connected to it"),
-    TableColumn("retained", "keeps", 9, right=True, help="WAL retained by the slot", descending=True),
+    TableColumn("retained", "retained", 9, right=True, help="WAL retained by the slot", descending=True),
     TableColumn("growth", "growth", 14, right=True, help="Change of the retained WAL", descending=True, spare=3),
     TableColumn("status", "wal", 10, help="wal_status: reserved, extended, unreserved, lost"),
     TableColumn("safe", "safe", 9, right=True, help="WAL that can be written before the slot is lost", spare=4),
@@ -200,13 +201,14 @@ def worst_slot(slots: list[SlotRow]) -> SlotRow | None:
 
 
 def _slot_line(slot: SlotRow, width: int) -> Line:
-    keeps = f" keeps {human_bytes(slot.retained_bytes)}"
-    name = name_of(slot.name, max(8, width - len("slot ") - len(keeps)))
-    facts: list[Line] = [(Span("slot ", "dim"), Span(name), Span(keeps, slot_style(slot)))]
+    retained = f" retains {human_bytes(slot.retained_bytes)}"
+    name = name_of(slot.name, max(8, width - len("slot ") - len(retained)))
+    words: Line = (Span("slot ", "dim"), Span(name), Span(retained, slot_style(slot)))
+    if not slot.active and line_width(words) + len("inactive ") <= width:
+        words = (Span("inactive ", "warn"), *words)
+    facts = [words]
     if slot.wal_status in ("lost", "unreserved"):
         facts.append(text_line(name_of(slot.wal_status), "crit"))
-    if not slot.active:
-        facts.append(text_line("inactive", "warn"))
     if slot.wal_status == "extended":
         facts.append(text_line("extended", "warn"))
     return join_fitting(width, facts)

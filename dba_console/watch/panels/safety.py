@@ -28,6 +28,7 @@ from dba_console.watch.panels.text_elements import (
     Table,
     TableColumn,
     TableRow,
+    line_width,
     number_cell,
 )
 from dba_console.watch.panels.time_formats import local_date_and_time
@@ -226,13 +227,11 @@ def _horizon(panel: Safety, width: int) -> Line:
     worst = panel.horizon[0]
     age = f"{xids_text(worst.xid_age)} xids"
     style = level_style(worst.xid_age, *HOLDER_XIDS)
-    space = max(4, width - len("horizon: , ") - len(age) - len(worst.kind) - 1)
-    return (
-        Span("horizon: ", "dim"),
-        Span(f"{name_of(worst.kind, 20)} {name_of(worst.who, space)}"),
-        Span(", ", "dim"),
-        Span(age, style),
-    )
+    space = max(4, width - len("horizon: , ") - len(age))
+    holder = f"{name_of(worst.kind, 20)} {name_of(worst.who)}"
+    if line_width((Span(holder),)) > space:  # its name identifies it, its kind is in the full panel
+        holder = name_of(worst.who, space)
+    return Span("horizon: ", "dim"), Span(holder), Span(", ", "dim"), Span(age, style)
 
 
 def _freeze(panel: Safety, width: int) -> Line:
