@@ -184,7 +184,7 @@ def asked_lines(view: RunView, cells: int, options: ViewOptions) -> list[Line]:
     lines: list[Line] = []
     if view.state == "interrupted":
         message = "The agent ended during this run. Commands already started continue; nothing else runs."
-        choices = ("R resumes it: unknown outcomes are settled first.", "E ends it.")
+        choices = ("R resumes it: unknown outcomes are determined first.", "E ends it.")
         lines += [(), *texts(message, cells, "warn"), *(line for choice in choices for line in texts(choice, cells))]
     if view.waiting is not None:
         lines += waiting_lines(view.waiting, cells)

@@ -352,7 +352,7 @@ def title_line(grid: Grid, others: Sequence[str], cells: int, *, in_use: bool = 
     if grid.filter:
         parts.append(Span(f" · only with “{grid.filter}” ({len(grid.rows)} of {len(grid.table.rows)})", "changed"))
     if grid.ticked:
-        parts.append(Span(f" · {len(grid.ticked)} ticked ●", "changed"))
+        parts.append(Span(f" · {len(grid.ticked)} chosen ●", "changed"))
     if grid.gone:
         parts.append(Span(f" · the selected row is {_gone_text(grid)}", "warn"))
     if grid.columns_scrolled:

@@ -53,7 +53,7 @@ class BackendActions(RunActions):
             return
         rows, gone = view.chosen_backends()
         if not rows:
-            self._navigator.notice = "no session selected: ↑↓ selects one, x ticks several"
+            self._navigator.notice = "no session selected: ↑↓ selects one, x chooses several"
             return
         from dba_console.runbooks.single_action import signal_plan  # loaded when it is used
 
@@ -65,7 +65,7 @@ class BackendActions(RunActions):
         view.untick()
         self.request_run(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
         if gone and self._feed.refusal is None:
-            self._navigator.notice = f"sent to the agent; {gone} of the ticked sessions have ended and are left out"
+            self._navigator.notice = f"sent to the agent; {gone} of the chosen sessions have ended and are left out"
 
 
 # Findings: open one, acknowledge it, silence it. The agent stores it; the screen sends the request.
@@ -137,8 +137,14 @@ class FindingActions(RunbookActions):
         self._request(Silence(finding=finding, seconds=seconds, note=note.strip()))
 
     def do_postmortem(self) -> None:
-        """Write the postmortem in the background; a notice names its directory."""
+        """Write the postmortem in the background; a notice names its directory.
+
+        On the overview with nothing worse than an info finding the incident is over: the report is of the session.
+        """
         directory, finding, at_us = self._feed.session.directory, self._finding, self._navigator.shown_us
+        first = most_urgent(self._navigator.frame())
+        if self._view_stack.view is self._view_stack.overview and first is not None and first.severity == "info":
+            finding = None
         if directory is None:
             self._navigator.notice = "nothing is recorded, so there is nothing to report"
             return

@@ -148,13 +148,12 @@ class DetailView:
         self._scroll(-1)
 
     def back(self) -> bool:
-        """Close one thing: the open row, the selection, the filter. Returns False if nothing is left to close."""
+        """Close one thing: the row with its selection, or the filter. Returns False if nothing is left to close."""
         grid = self.grid
         if self.always_selects:
             grid.unselect()
-        if self.row_open:
+        if self.row_open or grid.selected is not None:
             self.row_open = False
-        elif grid.selected is not None:
             grid.unselect()
         elif grid.filter:
             grid.set_filter("")

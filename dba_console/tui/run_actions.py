@@ -202,7 +202,7 @@ class RunbookActions(AgentRequests):
             return
         plan = view.runbook.plan
         if plan is None:
-            self._navigator.notice = "cannot start: the runbook does not compile"
+            self._navigator.notice = "cannot start: the runbook has errors"
             return
         found = view.finding_inputs
         asked = [one for one in plan.inputs if (one.required and one.default is None) or one.name in found]
@@ -460,7 +460,7 @@ class RunActions(RunbookActions):
             return
         self._runbook_loader.request_read()
         self._view_stack.prompt = Prompt(
-            "resume? unknown outcomes are resolved first; type `yes`",
+            "resume? unknown outcomes are determined first; type `yes`",
             lambda text: self._act_if_confirmed(text, lambda: self._resume(known)),
         )
 

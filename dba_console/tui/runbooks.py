@@ -161,9 +161,7 @@ def _runbook_row(runbook: LoadedRunbook, severity: str | None) -> TableRow:
     answers = "" if runbook.plan is None else ", ".join(runbook.plan.answers)
     style: Style = "" if runbook.plan is not None else "warn"
     title = (
-        clean(runbook.title)
-        if runbook.plan is not None
-        else f"does not compile: {clean(next(iter(runbook.problems), ''))}"
+        clean(runbook.title) if runbook.plan is not None else f"has errors: {clean(next(iter(runbook.problems), ''))}"
     )
     cells = (
         Cell(name, runbook.id, severity_style(severity or "")), Cell(title, runbook.title, style), Cell(clean(answers)),
@@ -226,7 +224,7 @@ class RunbookPage(ScrolledPage):
             return texts(runbooks.problem or f"runbook not found: {self.book_id}", cells, "warn")
         if runbook.plan is None:
             return [
-                line(Span("It does not compile:", "warn")),
+                line(Span("It has errors:", "warn")),
                 *(x for one in runbook.problems for x in texts(one, cells)),
             ]
         from dba_console.runbooks.outline import runbook_lines

@@ -32,7 +32,7 @@ async def test_capital_c_cancels_every_ticked_row_in_any_sort_order() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "down", "x", "x", "equals_sign", "p", "i", "d", "enter", "v")
-        assert "2 ticked" in screen.text and screen.text.count("●") == 3
+        assert "2 chosen" in screen.text and screen.text.count("●") == 3
         await screen.press("C")
         verb, pids = planned(screen)
         assert verb == "cancel" and len(pids) == 2
@@ -45,7 +45,7 @@ async def test_a_ticked_row_that_is_gone_is_left_out_and_reported() -> None:
         await screen.give(2, sessions=2)
         await screen.press("K")
         assert planned(screen) == ("terminate", [100, 101])
-        assert "1 of the ticked sessions have ended" in screen.text
+        assert "1 of the chosen sessions have ended" in screen.text
 
 
 async def test_with_nothing_selected_nothing_is_asked() -> None:
@@ -66,7 +66,7 @@ async def test_row_ticks_are_removed_before_the_panel_is_left() -> None:
     async with opened() as screen:
         await screen.give(0, 1)
         await screen.press("9", "down", "x", "escape", "escape")
-        assert "ticked" not in screen.text and "Sessions" in screen.text
+        assert "chosen" not in screen.text and "Sessions" in screen.text
         await screen.press("escape")
         assert "─ Connections" in screen.text
 

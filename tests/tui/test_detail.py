@@ -74,7 +74,7 @@ def test_the_whole_query_of_the_selected_session_is_shown_wrapped() -> None:
     assert "alter table orders add column note text" in shown(view)
 
 
-def test_escape_closes_the_row_then_the_selection_then_the_filter_then_the_panel() -> None:
+def test_escape_closes_the_row_with_its_selection_then_the_filter_then_the_panel() -> None:
     view = DetailView("sessions")
     shown(view)
     view.grid.set_filter("app")
@@ -82,7 +82,7 @@ def test_escape_closes_the_row_then_the_selection_then_the_filter_then_the_panel
     steps = [(view.row_open, bool(view.grid.selected), bool(view.grid.filter))]
     while view.back():
         steps.append((view.row_open, bool(view.grid.selected), bool(view.grid.filter)))
-    assert steps == [(True, True, True), (False, True, True), (False, False, True), (False, False, False)]
+    assert steps == [(True, True, True), (False, False, True), (False, False, False)]
 
 
 def test_keys_on_the_same_frame_do_not_lay_the_tables_out_again() -> None:

@@ -24,7 +24,7 @@ def chosen(*places: int, question: int) -> RunView:
 
 async def test_x_excludes_the_row_under_the_cursor_and_includes_it_again() -> None:
     async with screen_with_run(CHOOSING) as screen:
-        assert "3 of 3 chosen ●" in screen.text and "x tick" in screen.lines[-1]
+        assert "3 of 3 chosen ●" in screen.text and "x choose" in screen.lines[-1]
         await screen.press("x")
         assert screen.feed.asked == [], "nothing is left out that nobody saw selected"
         await screen.press("down", "x")

@@ -57,7 +57,7 @@ async def test_b_lists_runbooks_even_before_the_first_frame() -> None:
         await screen.press("b")
         await screen.until("Too many connections")
         assert "connections-filling" in screen.text
-        assert "does not compile: broken.md:3: no such kin…" in screen.text
+        assert "has errors: broken.md:3: no such kin" in screen.text, screen.text
 
 
 async def test_a_runbook_is_shown_with_its_inputs_and_its_plan_before_the_start() -> None:
@@ -65,7 +65,7 @@ async def test_a_runbook_is_shown_with_its_inputs_and_its_plan_before_the_start(
         await choose(screen, "Too many connections")
         await screen.until("Why: the house is full.")
         assert "idle (duration) 10m (default)" in screen.text and "ticket (text) required" in screen.text
-        assert "2 blocks in 2 steps, 1 make changes" in screen.text
+        assert "2 blocks in 2 steps, 1 change" in screen.text
         await screen.press("pagedown")
         assert "action signal-backend: end them, confirm:" in screen.text
         assert screen.feed.asked == []

@@ -273,7 +273,7 @@ def _table(change: Change, at_us: int, cells: int) -> list[Line]:
 def _question_lines(change: Change, at_us: int, cells: int) -> list[Line]:
     fields = {**change, "id": change["question"]}
     question = convert(fields, Question)
-    rows = "Rows with ● are acted on: /x NUMBER excludes a row, or includes it again." if question.rows else ""
+    rows = "Rows with ● are chosen: /x NUMBER leaves a row out, or includes it again." if question.rows else ""
     return [
         (),
         *question_lines(question, cells),
