@@ -8,6 +8,7 @@ from typing import Any
 
 from dba_console.cli.app import COMMANDS
 from dba_console.cli.completion import command_group
+from dba_console.cli.stamp import HELP as STAMP_HELP
 
 _HEAD = r""".\" Printed by `python -m dba_console.cli.manual`; a test compares it with the program.
 .TH DBA\-CONSOLE 1 "" "dba\-console" "User Commands"
@@ -56,7 +57,9 @@ def _section(command: Any, name: str) -> Iterator[str]:
     if known is not None and not subcommands:
         yield _escape_roff(f"{known.summary[:1].upper()}{known.summary[1:]}.")
         yield ".PP"
-    if command.help:
+    if name == "stamp":  # it has no argument parser
+        yield from (".nf", *(_escape_roff(line) for line in STAMP_HELP.splitlines()), ".fi")
+    elif command.help and (known is None or command.help != known.summary):
         yield from (
             _escape_roff(text) if text.strip() else ".PP" for text in inspect.cleandoc(command.help).splitlines()
         )

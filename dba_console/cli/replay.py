@@ -41,7 +41,9 @@ def replay(
     for_: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="With --show: print every tick for this time.")
     ] = None,
-    width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Default: the terminal's.")] = None,
+    width: Annotated[
+        int | None, typer.Option("--width", metavar="COLUMNS", help="Columns; default: the terminal's.")
+    ] = None,
     with_: Annotated[
         list[str] | None,
         typer.Option("--with", metavar="SESSION", help="With --show: also another session, at the same moments."),

@@ -40,15 +40,17 @@ _FOLLOW_S = 5.0
 """Interval at which a live session is read."""
 
 _At = Annotated[str | None, typer.Option("--at", metavar="TIME", help="svg, png, text: one moment; default: the end.")]
-_Size = Annotated[str | None, typer.Option("--size", metavar="COLUMNSxLINES", help="Of the screen; default: 160x50.")]
+_Size = Annotated[
+    str | None, typer.Option("--size", metavar="COLUMNSxLINES", help="Size of the screen; default: 160x50.")
+]
 _Panels = Annotated[
-    list[str] | None, typer.Option("--panel", metavar="NAME", help="In full, instead of the overview; repeatable.")
+    list[str] | None, typer.Option("--panel", metavar="NAME", help="This panel in full, not the overview; repeatable.")
 ]
 _CastVersion = Annotated[
-    int | None, typer.Option("--cast-version", metavar="2|3", help="Default: 2; 3 needs asciinema 3.")
+    int | None, typer.Option("--cast-version", metavar="2|3", help="asciicast: 2 (default), or 3 for asciinema 3.")
 ]
 _IdleLimit = Annotated[
-    str | None, typer.Option("--idle-limit", metavar="TIME", help="A longer pause is played as this; default: 2s.")
+    str | None, typer.Option("--idle-limit", metavar="TIME", help="asciicast: longest pause when played; default: 2s.")
 ]
 
 
@@ -59,9 +61,9 @@ def export(
         Path | None, typer.Option("--out", metavar="FILE", help="The file to write; - is standard output.")
     ] = None,
     from_: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Default: the start. As replay --at.")
+        str | None, typer.Option("--from", metavar="TIME", help="Start of the span, as replay --at; default: all.")
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Default: the end.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End of the span.")] = None,
     table: Annotated[
         str | None, typer.Option("--table", metavar="NAME", help="csv, jsonl: panels (default), events, io.devices, …")
     ] = None,

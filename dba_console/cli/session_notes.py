@@ -69,10 +69,10 @@ def import_notes(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The pasted lines; -: standard input.")] = "-",
     zone: Annotated[
         str | None,
-        typer.Option("--zone", metavar="ZONE", help="Of times without one: Europe/Berlin, +02:00, UTC, local."),
+        typer.Option("--zone", metavar="ZONE", help="Zone of times without one: Europe/Berlin, UTC, local."),
     ] = None,
     day: Annotated[
-        str | None, typer.Option("--date", metavar="DATE", help="Of the first line, if the lines have no date.")
+        str | None, typer.Option("--date", metavar="DATE", help="Day of the first line, if the lines have no date.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be added.")] = False,
     json: Json = False,

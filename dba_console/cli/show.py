@@ -51,7 +51,9 @@ def show(
     json: Json = False,
     every: Annotated[str | None, typer.Option("--every", metavar="TIME", help="Repeat, as in 5s.")] = None,
     count: Annotated[int | None, typer.Option("--count", metavar="N", min=1, help="End after N times.")] = None,
-    width: Annotated[int | None, typer.Option("--width", metavar="COLUMNS", help="Default: the terminal's.")] = None,
+    width: Annotated[
+        int | None, typer.Option("--width", metavar="COLUMNS", help="Columns; default: the terminal's.")
+    ] = None,
     diff: Annotated[
         tuple[str, str] | None,
         typer.Option("--diff", metavar="TIME1 TIME2", help="What changed between two times of a recording."),
