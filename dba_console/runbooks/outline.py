@@ -11,7 +11,7 @@ from dba_console.recording.plan import ACTING_KINDS, Block, Input, Plan, Prose, 
 from dba_console.runbooks.block_kind import confirmation_words
 from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import masked_inputs
-from dba_console.runbooks.result_tables import format_value
+from dba_console.runbooks.result_tables import counted, format_value
 from dba_console.runbooks.walkthrough_text import prose_lines, short_time, texts
 from dba_console.watch.panels.text_elements import Line, Span, Style, clean, line, line_text
 
@@ -80,10 +80,10 @@ def head(plan: Plan) -> Iterator[str]:
 
 
 def block_counts(plan: Plan) -> str:
-    """Return the number of blocks, the number that make changes, and their typical duration."""
+    """Return the numbers of blocks, steps and changes, and the typical duration."""
     blocks = [block for step in plan.steps for block in step.blocks]
     acting = sum(block.kind in ACTING_KINDS for block in blocks)
-    parts = [f"{len(blocks)} blocks in {len(plan.steps)} steps", f"{acting} make changes"]
+    parts = [f"{counted(len(blocks), 'block')} in {counted(len(plan.steps), 'step')}", counted(acting, "change")]
     usual = [block.usual_s for block in blocks if block.usual_s is not None]
     if usual:
         parts.append(f"typically {human_duration(sum(usual))} in total")

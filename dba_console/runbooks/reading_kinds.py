@@ -105,7 +105,7 @@ class Preview(BlockKind):
             return
         if not re.search(rf"\b{re.escape(column)}\b", block.body):
             yield Problem(line=block.line, text=f"chosen={column}, but the query has no column of that name",
-                          hint=f"add … as {column}, true for the preselected rows")  # fmt: skip
+                          hint=f"add … as {column}, true for the rows that are chosen at first")  # fmt: skip
         if not has_act(plan, block):
             yield Problem(line=block.line, text=f"chosen={column}, but nothing uses the rows",
                           hint="add a change after it in its step, or an action with rows = \"%(NAME)s\"")  # fmt: skip
@@ -147,7 +147,7 @@ class Preview(BlockKind):
         """Yield the parts of its description, with the column that preselects rows."""
         yield from super().marks(block)
         if column := block.settings.get("chosen"):
-            yield f"rows whose {column} is true are preselected"
+            yield f"rows whose {column} is true are chosen at first"
 
 
 def _record_ok(context: WalkContext, block: Block, result: ReadResult, note: str, **fields: Any) -> Turn[None]:

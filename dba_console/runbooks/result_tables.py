@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -107,9 +108,9 @@ def cell(value: Any, column: str = "", *, most: int = MOST_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def counted(rows: int) -> str:
+def counted(number: int, noun: str = "row") -> str:
     """Return `1 row`, `5 rows`."""
-    return "1 row" if rows == 1 else f"{rows} rows"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = "") -> RunTable | None:
@@ -127,15 +128,19 @@ def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", block: str = ""
 
 
 def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> RunTable | None:
-    """Return the first and last measurement, and the change if both are numbers. If measured once, `after` is empty."""
+    """Return the first and last measurement, and the change if both are numbers. If measured once, `after` is empty.
+
+    A value has the name of its measurement only if two measurements have a value of its name.
+    """
     lines: list[tuple[str, ...]] = []
+    names = Counter(key for taken in measures.values() for key in taken[0])
     for name, values_taken in measures.items():
         first, last = values_taken[0], values_taken[-1] if len(values_taken) > 1 else None
         for key, before in first.items():
             after = last.get(key) if last is not None else None
             lines.append(
                 (
-                    f"{name}.{key}",
+                    key if names[key] == 1 else f"{name}.{key}",
                     _measure(before, key),
                     _measure(after, key) if last is not None else "",
                     _change(before, after, key),

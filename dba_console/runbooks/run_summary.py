@@ -259,7 +259,7 @@ def as_table(summary: RunSummary) -> RunTable:
             "typical",
             "actual",
             "machine",
-            "human",
+            "operator",
             *(("interrupted",) if interrupted else ()),
         ),
         rows=tuple(

@@ -270,7 +270,7 @@ class BlockAttributes(Struct, forbid_unknown_fields=True, kw_only=True):
     at_most: Count | None = None
     """maximum number of rows; with more it fails"""
     chosen: ResultName | None = None
-    """a boolean column: rows where it is not true are shown, but not preselected"""
+    """a boolean column: rows where it is not true are shown, but not chosen at first"""
     empty: Literal["skip", "fail"] = "skip"
     """if there are no rows: skip the change after it, or fail"""
     databases: ResultName | None = None

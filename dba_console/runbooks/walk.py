@@ -25,6 +25,7 @@ from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import inputs_of, no_return_passed, undo_items
 from dba_console.runbooks.rehearsal import rehearse
 from dba_console.runbooks.requests import Answer, OperatorInterrupt, Outcome, Reply, Request, RevertSettingsRequest
+from dba_console.runbooks.result_tables import counted
 from dba_console.runbooks.row_choice import confirmed_preview, row_names
 from dba_console.runbooks.run_state import END, FINISHED, RunState, UndoPlan
 from dba_console.runbooks.run_view import Option, WaitView, quote_for_typing
@@ -121,7 +122,7 @@ def _refusal(context: WalkContext, interrupt: OperatorInterrupt) -> str:
     if state.undo is not None:
         return "the run is being aborted; answer the question"
     if state.open_execution is not None:
-        return f"the unknown outcome of {state.open_execution.block} must be settled first"
+        return f"the unknown outcome of {state.open_execution.block} must be determined first"
     if state.active_step is None:
         return "no step is running"
     if not interrupt.reason.strip():
@@ -364,9 +365,9 @@ def _before_start(context: WalkContext) -> Turn[None]:
     for one in context.plan.inputs if blocks else ():
         if why := (yield from missing_object(context, blocks[0], one, context.state.values.get(one.name))):
             doubts.append(f"{why[0].upper()}{why[1:]}.\n")
-    text = "".join(doubts) + (
-        f"Start “{context.plan.title}”{on}? {len(blocks)} blocks in {len(context.plan.steps)} steps{about}. Default: no"
-    )
+    acting = sum(block.kind in ACTING_KINDS for block in blocks)
+    size = f"{counted(len(context.plan.steps), 'step')}, {counted(acting, 'change')}"
+    text = "".join(doubts) + f"Start “{context.plan.title}”{on}? {size}{about}. Default: no"
     yield from ask_start(context, text, yes="started", no="not started", ending="not started")
 
 

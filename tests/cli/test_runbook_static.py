@@ -59,7 +59,7 @@ def test_show_prints_the_parsed_runbook_and_its_text(console: Console, own_runbo
     done = console.run("runbook", "show", "book")
     assert done.code == 0
     assert "memory.free_bytes > least" in done.out and "confirm: type the target name" in done.out
-    assert "2 blocks in 1 steps, 1 make changes" in done.out
+    assert "2 blocks in 1 step, 1 change" in done.out
     assert console.run("runbook", "show", "book", "--text").out == RUNBOOK
     (plan,) = console.run("runbook", "show", "book", "--json").objects()
     assert [block["kind"] for block in plan["steps"][0]["blocks"]] == ["check", "change"]

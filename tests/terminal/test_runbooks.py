@@ -106,6 +106,6 @@ def test_a_run_continues_without_its_terminal_and_is_shown_after_a_reattach(
         terminal.wait_for(PRINTED)
         flag.touch()
         shown = terminal.wait_for(r"walk-with-me on \S+ · done")
-        assert "human" in shown
+        assert "operator" in shown
         terminal.keys("Tab", "Tab")
         assert "first line" in terminal.wait_for("last line")

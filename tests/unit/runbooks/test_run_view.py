@@ -258,7 +258,7 @@ def test_the_story_of_a_run_shows_answers_deviations_measurements_and_the_verdic
         "sha256 ab12",
         "with keep=3, key=********",
         "B     ok       1m       55s (3, last 52s)  1m06s   1m       6.0s",
-        "before.cached  100     40     -60",
+        "cached  100     40     -60",
         "- b/run: check again and retry, by ann",
         "- step c: skipped by ann: nobody to tell at night",
         "b/run: failed, exit 1  [10s]",
