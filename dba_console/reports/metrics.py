@@ -338,7 +338,7 @@ def chart_metric(name: str) -> tuple[Metric, Labels, float] | None:
     """
     if name.startswith("slot:"):
         slot = name.removeprefix("slot:").removesuffix(".retained_bytes")
-        return _gauge("replication_slot_retained_bytes", "WAL kept for the slot.", ("slot",)), (slot,), 1.0
+        return _gauge("replication_slot_retained_bytes", "WAL retained for the slot.", ("slot",)), (slot,), 1.0
     panel, _, field = name.partition(".")
     if panel not in PANEL_NAMES or name.endswith(_LEFT_OUT) or name.startswith(_REPLACED):
         return None

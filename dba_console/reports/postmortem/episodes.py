@@ -171,6 +171,8 @@ def scope_of_core(
     """Return the scope of what happened between two times, with the minutes before and after that were recorded."""
     first_us, last_us = limits
     found = _within(episodes, *core)
+    if main is not None and main not in found:  # an info finding beside more severe ones
+        found = [main, *found]
     own = [one for one in found if one.since_us >= core[0] - LEAD_US and (main is None or _is_joined(one, main))]
     core = max(first_us, min([core[0], *(one.since_us for one in own)])), min(last_us, core[1])
     from_us, to_us = max(first_us, core[0] - LEAD_US), min(last_us, core[1] + LAG_US)

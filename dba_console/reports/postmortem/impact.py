@@ -97,7 +97,7 @@ class _Slots:
             yield Measured("At the connection limit", None, "max_connections or its reserves could not be read")
             return
         full = f"{human_duration(self._full_s)} of {human_duration(self._known_s)}"
-        source = "readings in which used ≥ max_connections less its reserves"
+        source = "readings in which used ≥ max_connections minus the reserved slots"
         yield Measured("All ordinary connection slots in use", full, source)
         if self._full_s:
             why = "no statistics view counts them; the server's log does (SQLSTATE 53300)"

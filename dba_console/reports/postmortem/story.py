@@ -17,7 +17,7 @@ _PROMPTS = (
     "Which customers and services noticed it, and how? The numbers above are those of the database only.",
     "Why did it begin then? What had changed before: releases, load, data, hardware?",
     "What surprised those who were there? What did they believe at each decision, and on what grounds?",
-    "Which of the conclusions of the console above are right, which are wrong, what did it not see?",
+    "Which of the conclusions of the console above are right, which are wrong, what did it miss?",
     "What went well, what went badly, where was luck involved?",
     "What would have shown it earlier, or shortened it?",
     "Which actions follow, who owns each, and until when?",
@@ -58,7 +58,8 @@ def _began(scope: ReportScope) -> IncidentTime:
 
 def _why_no_finding(scope: ReportScope) -> str:
     if scope.episodes:
-        return f"{len(scope.episodes)} findings were open already, none was raised in the span"
+        ids = ", ".join(dict.fromkeys(one.id for one in scope.episodes))
+        return f"no finding was raised in the span; open already: {ids}"
     return "no finding was raised in the span"
 
 
@@ -107,7 +108,7 @@ def _ended(scope: ReportScope) -> IncidentTime:
     ends = [one for one in scope.own if one.end is not None]
     last = max(ends, key=lambda one: one.end_us(0))
     seq = last.end.seq if last.end is not None else 0
-    return IncidentTime("ended", last.end_us(0), f"the last finding of it, {last.id}, was cleared (event {seq})")
+    return IncidentTime("ended", last.end_us(0), f"its last finding, {last.id}, was cleared (event {seq})")
 
 
 def title_of(scope: ReportScope, session: SessionFacts) -> str:

@@ -125,6 +125,13 @@ def test_a_finding_that_was_open_for_hours_does_not_move_the_beginning(tmp_path:
     assert {one.id for one in incident.causes} == {FINDING, "backups-old"}
 
 
+def test_a_named_info_finding_beside_a_critical_one_has_its_times(tmp_path: Path) -> None:
+    info = finding_event(10, "raised", "discard-mount", severity="info", details={"since_us": at(9), "chain": []})
+    session = record_incident(tmp_path, (info, *EVENTS), seconds=range(0, END_S, 5))
+    incident = facts_of(session, Asked(finding="discard-mount"))
+    assert moments(incident)["began"].at_us == at(9) and moments(incident)["detected"].at_us == at(10)
+
+
 def test_settings_that_differ_at_the_end_are_listed(session: Path) -> None:
     changes = {one.name: (one.before, one.after) for one in facts_of(session).changes}
     assert changes == {"setting work_mem": ("4096", "65536")}
