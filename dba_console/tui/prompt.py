@@ -171,7 +171,7 @@ class QuestionPrompt(Prompt):
         self._choices = choices
         self._is_settled = is_settled
         self._view_keys = view_keys
-        self.hint = "x choose  esc read" if "x" in view_keys else "esc read"
+        self.hint = "x choose  esc close" if "x" in view_keys else "esc close"
         self.by_letter = False
         """Whether the answer was given by one letter."""
 

@@ -147,8 +147,8 @@ def test_a_slot_is_invalidated_by_a_limit_and_then_dropped_as_lost(watched: Watc
         RUNBOOK,
         ASKED,
         "ask-about-the-reader=cap",
-        "limit-what-slots-keep=48MB",
-        f"limit-what-slots-keep={watched.target}",
+        "limit-what-slots-retain=48MB",
+        f"limit-what-slots-retain={watched.target}",
         FOLLOW_UP,
     )
     assert walk.code == 0, walk.text
@@ -168,11 +168,11 @@ def test_no_limit_is_set_that_would_invalidate_a_slot_in_use(watched: WatchedSer
     with stalled_reader(cluster, "read"):
         write(cluster, 100)
         walk = watched.run_headless(
-            RUNBOOK, ASKED, "ask-about-the-reader=cap", "limit-what-slots-keep=48MB",
-            f"limit-what-slots-keep={watched.target}", FOLLOW_UP,
+            RUNBOOK, ASKED, "ask-about-the-reader=cap", "limit-what-slots-retain=48MB",
+            f"limit-what-slots-retain={watched.target}", FOLLOW_UP,
         )  # fmt: skip
     assert walk.code == 7, walk.text
-    assert walk.unmet() == ["limit-what-slots-keep/check"] and walk.done() == []
+    assert walk.unmet() == ["limit-what-slots-retain/check"] and walk.done() == []
     assert "read retains 1" in walk.text
     assert cluster.psql("show max_slot_wal_keep_size") == "-1"
 

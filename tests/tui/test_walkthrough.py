@@ -67,7 +67,7 @@ async def test_a_click_on_the_header_shows_the_waiting_run_that_the_header_annou
 
 async def test_the_typed_text_is_sent_for_the_question_asked() -> None:
     async with screen_with_run() as screen:
-        assert "type `db2`" in screen.lines[-1] and "esc read" in screen.lines[-1]
+        assert "type `db2`" in screen.lines[-1] and "esc close" in screen.lines[-1]
         await screen.type("db2")
         await screen.press("enter")
         assert screen.feed.asked == [RunAnswer(run=RUN, question=TYPED.id, text="db2")]
