@@ -122,7 +122,8 @@ def question_lines(question: Question, cells: int, *, by_letter: bool = False) -
         lines += [line(" " * len(head) + piece) for piece in rest]
     if question.kind not in ("failed", "settle") and _ANSWER_HINTS.search(question.text):
         return lines
-    press = f"Press {_either(list(letters.values()))}. " if letters and question.options else ""
+    listed = [letters[option.key] for option in question.options if option.key in letters]
+    press = f"Press {_either(listed)}. " if listed else ""
     return [*lines, *texts(press + how_to_answer(question), cells, "dim")]
 
 

@@ -333,7 +333,7 @@ def evidence_lines(one: Finding) -> list[Line]:
         spans += [Span(" · ", "dim")] if spans else []
         spans += [Span(field_label(name) + " ", "dim"), Span(value_text(name, value))]
     lines: list[Line] = [(Span("evidence: ", "key"), *spans)] if spans else []
-    missing = ", ".join(clean(name.replace("_", " "))[:80] for name, value in one.evidence.items() if value is None)
+    missing = ", ".join(field_label(name) for name, value in one.evidence.items() if value is None)
     return [*lines, (Span("unknown: ", "key"), Span(missing, "dim"))] if missing else lines
 
 
