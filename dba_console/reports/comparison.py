@@ -53,7 +53,9 @@ _FAR_S = 7 * 86400.0
 _SESSION_SHARE = 0.3
 """Numbers of single sessions come after those of the server."""
 _TABLE_WORDS = {"trees": "sessions that block or wait", "rows": ""}
-_ALWAYS_MOVING = {"lsn", "last_archived_wal", "query", "query_bytes", "status", "note", "age_s", "seq", "since"}
+_ALWAYS_MOVING = {
+    "lsn", "last_archived_wal", "query", "query_bytes", "status", "note", "age_s", "seq", "since", "process_state",
+}  # fmt: skip
 _NAMED_CHANGE = 6.0
 """Weight of a change of a setting, a version or a role: as a number that grew 64-fold."""
 _FINDING_WEIGHT = {"critical": 20.0, "warning": 12.0, "info": 3.0}

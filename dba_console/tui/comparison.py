@@ -9,10 +9,23 @@ from dba_console.tui.live_state import Moment
 from dba_console.tui.screen_view import Scene, ScrolledPage
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.text_elements import Line, Span, fit_line, line, wrap_lines
+from dba_console.watch.panels.text_elements import Line, Span, fit_line, line, wrap
 
 LIMIT = 200
 """Changes listed."""
+_TEXT_COLUMN = 15
+"""Where the text of a change begins, after its panel."""
+
+
+def _hanging(text: str, cells: int) -> list[str]:
+    """Wrap a line of the comparison; its further lines begin below its text.
+
+    >>> _hanging("  disks        /dev/shm: used fell from 159 MB", 40)
+    ['  disks        /dev/shm: used fell from', '               159 MB']
+    """
+    indent = _TEXT_COLUMN if text[_TEXT_COLUMN - 1 : _TEXT_COLUMN] == " " and text.startswith("  ") else 0
+    first, *rest = wrap(text[indent:], cells - indent) or [""]
+    return [text[:indent] + first, *(" " * indent + piece for piece in rest)]
 
 
 class ComparisonView(ScrolledPage):
@@ -34,8 +47,8 @@ class ComparisonView(ScrolledPage):
             return [(), line(Span(f" {scene.waiting_text}", "dim"))]
         if self._drawn != (scene.frame, width):
             self._drawn = (scene.frame, width)
-            changes = [line(text) for text in self._texts(scene.frame, moment)]
-            self._lines = [fit_line((Span(" "), *spans), width) for spans in wrap_lines(changes, max(1, width - 2))]
+            texts = self._texts(scene.frame, moment)
+            self._lines = [line(Span(" "), piece) for text in texts for piece in _hanging(text, max(20, width - 2))]
         head = fit_line(title_rule(line(Span("What changed", "title")), width), width)
         return [head, *self.scrolled(self._lines, height - 1)]
 
