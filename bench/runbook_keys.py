@@ -18,6 +18,8 @@ FINDING_S, STEP_S = 90.0, 150.0
 SETTLED_S = 0.6
 """A letter answers a question only after the question has been on the screen for a moment, as a reader needs it."""
 
+LETTER_S = 1.5
+"""Enter within this time after a letter belongs to the letter's answer."""
 IDLE_S = 35.0
 """The runbook ends only sessions that have been idle for longer than this."""
 
@@ -71,7 +73,8 @@ WALKS = (
         (
             *_OPEN, Press(r"from the finding: invoice-export", "Enter"), _START,
             Press(r"source/limit", "l", wait_s=IDLE_S),
-            Press(r"the role, from[^$]*value: shop_jobs", "Enter"), _typed(r"maximum connections[^$]*value:", "20"),
+            Press(r"the role, from[^$]*value: shop_jobs", "Enter", wait_s=LETTER_S),
+            _typed(r"maximum connections[^$]*value:", "20"),
             _typed(r"type `(shop:[^`]*)`:", r"\1"), _COUNT, _EVIDENCE,
         ),
         20, 63,

@@ -193,7 +193,7 @@ KEYS: tuple[Key, ...] = (
         ("J", "jump", "jump", "continue at another step, with a reason"),
         ("X", "stop", "stop", "stop the running action at its next safe point"),
         ("x", "tick", "choose", "leave this row out of the action and select the next one; again: include it"),
-        ("E", "abort", "end", "end the run, with a reason; only its temporary settings are reverted"),
+        ("E", "abort", "end", "end the run, with a reason; reverts temporary settings, in a cutover every step"),
         ("U", "undo", "revert", "end the run and choose which steps to revert"),
         ("T", "take", "take over", "take control of the run from the other console"),
         ("R", "resume", "resume", "resume an interrupted run"),
