@@ -177,7 +177,7 @@ class _Transactions:
         name = "Transactions below the typical rate"
         if self._before_s < BASELINE_MIN_S:
             before = human_duration(self._before_s) if self._before_s else "nothing"
-            yield Measured(name, None, f"{before} was recorded before the incident: no typical rate is known")
+            yield Measured(name, None, f"{before} were recorded before the incident: too little for a typical rate")
             return
         usual = median(self._rates)
         lacking = usual * self._seconds - self._count

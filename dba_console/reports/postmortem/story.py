@@ -145,7 +145,7 @@ def summarize_incident(
         yield "It was " + "; ".join(_after(known[name]) for name in ("detected", "acknowledged", "mitigated")) + "."
     headline = [f"{one.name}: {one.value}" for one in impact if one.name in _HEADLINES and _is_notable(one)]
     if headline:
-        yield "; ".join(headline) + "."
+        yield ". ".join(headline) + "."
     if runs:
         yield "Runbooks: " + ", ".join(f"{run.runbook} by {run.who or 'unknown'} ({run.state})" for run in runs) + "."
 
