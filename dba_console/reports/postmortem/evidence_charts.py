@@ -130,7 +130,11 @@ def ranges_of(found: Mapping[str, Points], from_us: int, core_us: tuple[int, int
             continue
         write = unit_format(name)[1]
         low, high = min(during, key=lambda one: one[1]), max(during, key=lambda one: one[1])
-        title = f"{_title(_panel(name), '')}: {text_of(series_title(name))}"
+        panel, title = _title(_panel(name), ""), text_of(series_title(name))
+        if title == panel.lower():
+            title = panel
+        elif not title.startswith(panel):
+            title = f"{panel}: {title}"
         usual = write(median(before)) if len(before) >= _GAP_TICKS else None
         if low[1] == high[1] and usual in (None, write(low[1])):
             continue  # it did not change

@@ -18,7 +18,7 @@ from dba_console.reports.documents import escape_markdown, local_zone, new_envir
 from dba_console.reports.postmortem.chart_svg import HEIGHT, WIDTH, ChartView, TimeAxis, chart_view, spark_lines
 from dba_console.reports.postmortem.facts import EvidenceChart, IncidentFacts
 from dba_console.reports.postmortem.gather import Asked, gather
-from dba_console.watch.panels.time_formats import date_and_time, stopwatch
+from dba_console.watch.panels.time_formats import date_and_time
 
 MARKDOWN, HTML = "postmortem.md", "postmortem.html"
 MAX_MARKS = 40
@@ -89,7 +89,6 @@ def _environment(*, html: bool) -> Environment:
     return new_environment(
         html=html,
         offset=lambda one: offset_text(ClockOffset(one.offset_us, one.offset_error_us, one.offset_how)),
-        delta=lambda seconds: stopwatch(int(seconds)),
         spark=spark_lines,
     )
 
