@@ -202,7 +202,7 @@ def _shared(mount: Mount, locations_known: bool) -> DoctorCheck:
     shared += [what.replace(":", " ") for what in mount.holds if what.startswith("tablespace:")]
     if not shared and not locations_known:
         return unknown(
-            SESSIONS, "shared", "unknown whether the mount is shared with PGDATA or WAL: their location is unknown"
+            SESSIONS, "shared", "whether the mount is shared with PGDATA or WAL: their location cannot be read"
         )
     if not shared:
         return ok(SESSIONS, "shared", "no mount shared with PGDATA, WAL or tablespaces")
@@ -261,7 +261,7 @@ def check_server(server: Server | None, note: str | None) -> list[DoctorCheck]:
                 SERVER, "connection", text, lost=lost, critical=ExitCode.CONNECT,
                 fix=hint or "try psql with the same connection string",
             ),
-            unknown(PRIVILEGES, "privileges", "unknown without a connection"),
+            unknown(PRIVILEGES, "privileges", "not checked: no connection"),
         ]  # fmt: skip
     role = "standby" if server.in_recovery else "primary"
     connected = f"connected as {server.current_user} to {server.database}: PostgreSQL {server.version}, {role}"

@@ -107,7 +107,7 @@ def _multiplexer(environ: Mapping[str, str]) -> DoctorCheck:
 def _logout(facts: TerminalFacts) -> DoctorCheck:
     """Check KillUserProcesses (logind.conf(5)): it ends the session's scope, lingering or not; root is excluded."""
     if facts.kill_user_processes is None:
-        return unknown(TERMINAL, "logout", "unknown whether logind ends processes at logout: it does not answer")
+        return unknown(TERMINAL, "logout", "whether logind ends processes at logout: it does not answer")
     if not facts.kill_user_processes or facts.user == "root":
         return ok(TERMINAL, "logout", "logind leaves processes running at logout")
     linger = "" if facts.lingers else f"loginctl enable-linger {facts.user}; "
@@ -121,7 +121,7 @@ def _logout(facts: TerminalFacts) -> DoctorCheck:
 def _keepalive(interval_s: int | None) -> DoctorCheck:
     fix = "ServerAliveInterval 30 in the client's ~/.ssh/config, or ClientAliveInterval 30 in sshd_config"
     if interval_s is None:
-        text = "unknown whether SSH detects a dead connection: cannot read sshd's configuration"
+        text = "whether SSH detects a dead connection: sshd's configuration cannot be read"
         return unknown(TERMINAL, "ssh_keepalive", text, fix=fix)
     if interval_s > 0:
         return ok(TERMINAL, "ssh_keepalive", f"sshd checks the client every {interval_s} s")
