@@ -28,7 +28,6 @@ from dba_console.clusters.cluster_managers import (
     Manager,
     find_managers,
     pause_command,
-    resume_command,
     switchover_command,
 )
 from dba_console.clusters.cutover_plan import node_address
@@ -94,9 +93,11 @@ def _repmgr() -> Figure:
         begun = time.monotonic()
         _until(lambda: _manager(config).is_active)
         assert str(switchover_command(_manager(config), "db1", "db2")).endswith("standby switchover --siblings-follow")
-        _execute(pause_command(_manager(config), "db2"), first.account.name)
+        pause = pause_command(_manager(config), "db2")
+        assert pause is not None
+        _execute(pause, first.account.name)
         assert not _manager(config).is_active
-        _execute(resume_command(_manager(config), "db2"), first.account.name)
+        _execute(ManagedCommand(pause.node, (*pause.argv[:-1], "unpause")), first.account.name)
         _until(lambda: _manager(config).is_active)
         for name in nodes:
             _end(first.base / f"{name}.pid")

@@ -35,7 +35,7 @@ _CLASS_PATHS = {
     "drop-caches": "drop_caches:DropCaches",
     "drop-slot": "drop_slot:DropSlot",
     "put-back": "temporary_settings:PutBack",
-    "failover-fence": "dba_console.clusters.steps.fence_dead_primary:FenceDeadPrimary",
+    "failover-fence": "dba_console.clusters.steps.stop_primary:FenceDeadPrimary",
     "rollback-prepared": "rollback_prepared:RollbackPrepared",
     "set-parameters": "set_parameters:SetParameters",
     "shrink-file": "shrink_file:ShrinkFile",

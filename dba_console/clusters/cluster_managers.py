@@ -105,24 +105,10 @@ def switchover_command(manager: Manager, from_: str, to: str) -> ManagedCommand:
 
 
 def pause_command(manager: Manager, to: str) -> ManagedCommand | None:
-    """Return the command that pauses the manager; None: not supported."""
-    return _service_command(manager, to, "pause")
-
-
-def resume_command(manager: Manager, to: str) -> ManagedCommand | None:
-    """Return the command that resumes the manager."""
-    return _service_command(manager, to, "resume" if manager.kind == "Patroni" else "unpause")
-
-
-def _service_command(manager: Manager, to: str, verb: str) -> ManagedCommand | None:
-    if manager.kind == "Patroni" and manager.config:
-        at = to if to in manager.config else next(iter(manager.config))
-        return ManagedCommand(
-            at, (manager.programs.get(at, "patronictl"), "-c", manager.config[at], verb, "--wait", manager.scope)
-        )
-    if manager.kind == "repmgr" and to in manager.config:
-        return ManagedCommand(to, (manager.programs.get(to, "repmgr"), "-f", manager.config[to], "service", verb))
-    return None  # pg_auto_failover has only maintenance of a node, which does not pause failover
+    """Return the command that pauses repmgr; None: it is another manager, or its configuration is unknown."""
+    if manager.kind != "repmgr" or to not in manager.config:
+        return None
+    return ManagedCommand(to, (manager.programs.get(to, "repmgr"), "-f", manager.config[to], "service", "pause"))
 
 
 def check_managers(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
@@ -138,7 +124,7 @@ def check_managers(found: Survey, primary: NodeState, target: NodeState) -> Iter
         if one.is_active and runs:
             yield ok(name, f"{one.kind} manages this cluster: {one.evidence}; a cutover runs its switchover, {command}")
         elif one.is_active:
-            stop = pause_command(one, target.name) if one.kind == "repmgr" else None
+            stop = pause_command(one, target.name)
             more = f"; or pause it, on {stop.node}: {stop}" if stop is not None else ""
             yield failed(name, f"{one.kind} manages this cluster: {one.evidence}",
                          breaks="it starts stopped servers and promotes automatically: two primaries",
@@ -156,7 +142,7 @@ def check_managers(found: Survey, primary: NodeState, target: NodeState) -> Iter
 
 def _patroni(found: Survey) -> Manager | None:
     sessions = [node.name for node in found.nodes if node.work and node.work.get("patroni")]
-    started = [node.name for node in found.nodes if node.details and (node.details.managers or {}).get("patroni")]
+    started = [node.name for node in found.nodes if (node.details.managers or {}).get("patroni")]
     lines = {name: own for name, host in found.hosts.items() if (own := [x for x in host.managers if "patroni" in x])}
     if not (sessions or started):
         return None
@@ -176,7 +162,7 @@ def _patroni(found: Survey) -> Manager | None:
 
 
 def _repmgr(found: Survey) -> Manager | None:
-    rows = {node.name: node.details.repmgr for node in found.nodes if node.details and node.details.repmgr}
+    rows = {node.name: node.details.repmgr for node in found.nodes if node.details.repmgr}
     sessions = [node.name for node in found.nodes if node.work and node.work.get("repmgr")]
     lines = [name for name, host in found.hosts.items() if any("repmgrd" in line for line in host.managers)]
     if not (rows or sessions or lines):
@@ -212,7 +198,7 @@ def _repmgr(found: Survey) -> Manager | None:
 
 
 def _autofailover(found: Survey) -> Manager | None:
-    roles = [node.name for node in found.nodes if node.details and (node.details.managers or {}).get("autofailover")]
+    roles = [node.name for node in found.nodes if (node.details.managers or {}).get("autofailover")]
     streams = {
         str(row.get("application_name"))
         for node in found.nodes

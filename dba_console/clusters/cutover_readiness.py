@@ -42,7 +42,7 @@ _LOOPBACK = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
 
 def check_settings(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
-    ours, theirs = (None if node.details is None else node.details.configured for node in (primary, target))
+    ours, theirs = primary.details.configured, target.details.configured
     if ours is None or theirs is None:
         yield unknown("settings.other", "the settings could not be read")
         return
@@ -70,7 +70,7 @@ def check_settings(primary: NodeState, target: NodeState) -> Iterator[ClusterChe
 
 def check_archiving(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     """Check that the target archives like the primary, and that the old primary can restore like the target."""
-    ours, theirs = (None if node.details is None else node.details.configured for node in (primary, target))
+    ours, theirs = primary.details.configured, target.details.configured
     if ours is None or theirs is None:
         return
     commands = [_archive_setting(one) for one in (ours, theirs)]
@@ -96,7 +96,7 @@ def check_archiving(primary: NodeState, target: NodeState) -> Iterator[ClusterCh
 
 def check_collations(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     """Check collation versions: indexes on text were built with the primary's libraries."""
-    ours, theirs = (None if node.details is None else node.details.collations for node in (primary, target))
+    ours, theirs = primary.details.collations, target.details.collations
     if ours is None or theirs is None:
         yield unknown("collations", "collation versions are unknown", breaks="indexes on text may not be usable")
         return
@@ -124,10 +124,7 @@ def check_collations(primary: NodeState, target: NodeState) -> Iterator[ClusterC
 
 def check_jobs(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     """Check jobs of pg_cron, which run on a primary only: their table is replicated, the configuration is not."""
-    details, ours = primary.details, (primary.details.configured if primary.details else None) or {}
-    theirs = (target.details.configured if target.details else None) or {}
-    if details is None:
-        return
+    details, ours, theirs = primary.details, primary.details.configured or {}, target.details.configured or {}
     loaded = "pg_cron" in ours.get("shared_preload_libraries", "")
     if details.cron is None:
         database = ours.get("cron.database_name", "postgres")

@@ -145,7 +145,7 @@ def start_heartbeat(directory: Path, conninfo: str, clock: Clock, *, life_s: flo
 
 def stop_heartbeat(directory: Path) -> None:
     """End the process; it removes its row and table first. Does nothing if none runs."""
-    for header in _headers(directory.resolve())[-1:]:
+    for header in [line[1] for line in _lines(directory.resolve()) if line[0] == "start"][-1:]:
         try:
             descriptor = os.pidfd_open(header["pid"])
         except OSError:
@@ -234,10 +234,6 @@ def _lines(directory: Path) -> Iterator[list[Any]]:
                 yield decode(line)
             except (msgspec.DecodeError, RecursionError):
                 continue
-
-
-def _headers(directory: Path) -> list[dict[str, Any]]:
-    return [line[1] for line in _lines(directory) if line[0] == "start"]
 
 
 def _is_running(header: dict[str, Any]) -> bool:

@@ -290,7 +290,8 @@ class HeartbeatClient:
             except (BeatFailed, ConnectFailed) as error:
                 if not isinstance(error, ClientsKeptOut):
                     self._close()
-                self._record.failure(self.record_kind, started_us, clean(_message(error)))
+                text = error.message if isinstance(error, ConnectFailed) else str(error)
+                self._record.failure(self.record_kind, started_us, clean(text))
                 self._stop.wait(RETRY_S if started_us - answered_us < LONG_OUTAGE_S * 1e6 else LONG_RETRY_S)
                 continue
             answered_us = started_us
@@ -435,10 +436,6 @@ class HeartbeatWriter(HeartbeatClient):
             except BeatFailed as error:
                 if error.code != "2BP01":  # dependent_objects_still_exist: the schema has other objects
                     raise
-
-
-def _message(error: BeatFailed | ConnectFailed) -> str:
-    return error.message if isinstance(error, ConnectFailed) else str(error)
 
 
 def _split_hosts(options: Mapping[str, str]) -> Iterator[dict[str, str]]:

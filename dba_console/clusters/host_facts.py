@@ -93,21 +93,19 @@ class HostState(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def read_host(node: NodeState, config: NodeConfig, target: NodeState | None, clock: Clock) -> HostState:
     """Read a node's host; with `target` also try a replication connection to it from there. Never raises."""
     name = config.ssh or "this host"
-    if node.data_directory is None:
-        return HostState(
-            error=f"the data directory of {node.name} is unknown", name=name,
-            hint=f"grant pg_read_all_settings to the role, or set data_directory of {node.name}",
-        )  # fmt: skip
     try:
+        if node.data_directory is None:
+            raise ConsoleError(
+                f"the data directory of {node.name} is unknown",
+                hint=f"grant pg_read_all_settings to the role, or set data_directory of {node.name}",
+            )
         control = ServerControl(node.name, config, node.data_directory, None, clock)
         owner = control.owner()
         facts = ["sh", "-c", _FACTS, "sh", node.data_directory, _program_directory(control)]
         ended = control.host.run(facts, user=owner, timeout_s=ANSWER_S, repeatable=True)
         if ended.code != 0:
-            return HostState(error=f"{control.host.name}: {last_line(ended)}", name=name)
+            raise ConsoleError(f"{control.host.name}: {last_line(ended)}")
         found = _parse_facts(ended.output, node, name)
-        if found.error:
-            return found
         if node.role == "primary":
             check_stop(control)
         if target is None:
@@ -150,22 +148,20 @@ def check_stop(control: ServerControl) -> None:
 
 
 def _parse_facts(output: str, node: NodeState, name: str) -> HostState:
+    """Raises ConsoleError if they are missing, or belong to another server."""
     answer = output.rpartition(f"{CONTENT}\n")[2]  # after the output of a login shell
     head, programs, processes = (*answer.split("\n\n", 2), "", "")[:3]
-    lines = head.split("\n")
-    if len(lines) < 5:
-        return HostState(error=f"{name} returned no facts about {node.data_directory}", name=name)
-    boot_id, started, port = lines[:3]
     try:
-        data, wal = _mount(lines[3]), _mount(lines[4])
+        boot_id, started, port, data_line, wal_line = head.split("\n")[:5]
+        data, wal = _mount(data_line), _mount(wal_line)
         apart_s = abs(int(started) - node.server_start_us / 1e6)
     except (ValueError, IndexError):
-        return HostState(error=f"{name} returned no facts about {node.data_directory}", name=name)
+        raise ConsoleError(f"{name} returned no facts about {node.data_directory}") from None
     if port.strip() != node.settings.get("port") or apart_s > 2:
-        return HostState(
-            error=f"{node.data_directory} on {name} belongs to another server than {node.name}", name=name,
+        raise ConsoleError(
+            f"{node.data_directory} on {name} belongs to another server than {node.name}",
             hint=f"set ssh and data_directory of {node.name}",
-        )  # fmt: skip
+        )
     return HostState(
         name=name, here=boot_id.strip() == host_identity().boot_id, data=data, wal=wal,
         programs={name: path for name, _, path in (line.partition("=") for line in programs.split("\n")) if path},
@@ -183,8 +179,7 @@ def _program_directory(control: ServerControl) -> str:
 
 def _with_members(found: HostState, node: NodeState, control: ServerControl, owner: str) -> HostState:
     """Add the members of a Patroni cluster, if Patroni was detected."""
-    manager_traces = (node.details.managers or {}) if node.details else {}
-    if not (manager_traces.get("patroni") or (node.work or {}).get("patroni")):
+    if not ((node.details.managers or {}).get("patroni") or (node.work or {}).get("patroni")):
         return found
     config = next((match[0] for line in found.managers if (match := CONFIG.search(line)) is not None), None)
     lines = "" if config is None else configured_addresses(control.host, config, owner)

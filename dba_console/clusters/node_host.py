@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from dba_console.clusters import host_scripts
@@ -156,7 +156,8 @@ class HostConnectionLost(ConsoleError):
 
 
 class Host:
-    """A host and our account there. Not thread-safe."""
+    """A host and our account there. Its connection is shared with other processes, and closes when unused. Not
+    thread-safe."""
 
     def __init__(self, ssh: str | None, clock: Clock) -> None:
         if ssh is not None and not _NAME.fullmatch(ssh):
@@ -236,9 +237,6 @@ class Host:
     def remove(self, path: str, *, user: str | None = None) -> None:
         """Remove a file; a missing one is not an error. Raises as `write`."""
         self._change("remove", path, [host_scripts.REMOVE, "sh", path], user, b"")
-
-    def close(self) -> None:
-        """Does nothing: the connection is shared with other processes, and closes when unused."""
 
     # -- internals -----------------------------------------------------------------------------------------------
 
@@ -412,8 +410,8 @@ def _socket(ssh: str) -> tuple[str, str]:
 def run_command(config: CommandConfig, *, cluster: str, from_: str, to: str, undo: bool, clock: Clock) -> CommandResult:
     """Run the command, or its undo, on its host. Raises ConsoleError if the host cannot be reached."""
     names = dict(zip(COMMAND_PLACEHOLDERS, (cluster, from_, to), strict=True))
-    with closing(Host(config.ssh, clock)) as host:
-        return host.run(fill_names(config.undo if undo else config.run, names), timeout_s=config.timeout_s)
+    argv = fill_names(config.undo if undo else config.run, names)
+    return Host(config.ssh, clock).run(argv, timeout_s=config.timeout_s)
 
 
 def failure_text(what: str, ended: CommandResult) -> str | None:

@@ -77,13 +77,14 @@ SELECT row_to_json(x)::text FROM (
          w.status AS receiver, w.slot_name::text AS receiver_slot,
          CASE WHEN w.pid IS NOT NULL THEN coalesce((regexp_match(w.conninfo, '(?:^| )application_name=(\S+)'))[1],
               nullif(current_setting('cluster_name'), ''), 'walreceiver') END AS receiver_application,
-         (SELECT json_agg(json_build_array(s.pid, s.application_name, host(s.client_addr), s.state, s.sync_state,
-                   date_part('epoch', s.replay_lag), l.slot_name) ORDER BY s.application_name, s.pid)
+         (SELECT coalesce(json_agg(json_build_array(s.pid, s.application_name, host(s.client_addr), s.state,
+                   s.sync_state, date_part('epoch', s.replay_lag), l.slot_name)
+                   ORDER BY s.application_name, s.pid), '[]')
             FROM pg_stat_replication s LEFT JOIN pg_replication_slots l ON l.active_pid = s.pid
            WHERE s.state IS DISTINCT FROM 'backup') AS senders,
-         (SELECT json_agg(json_build_array(l.slot_name, l.slot_type, l.active, l.wal_status,
+         (SELECT coalesce(json_agg(json_build_array(l.slot_name, l.slot_type, l.active, l.wal_status,
                    greatest(0, (CASE WHEN r.standby THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END
-                                - l.restart_lsn)::int8)) ORDER BY l.slot_name)
+                                - l.restart_lsn)::int8)) ORDER BY l.slot_name), '[]')
             FROM pg_replication_slots l) AS slots
     FROM (SELECT pg_is_in_recovery() AS standby) r LEFT JOIN pg_stat_wal_receiver w ON true) x
 """
@@ -117,6 +118,8 @@ class _Rights(Struct):
 
 
 class _Answer(Struct):
+    """The columns of the query: fields of NodeNow."""
+
     role: str
     started_us: int
     timeline: int | None
@@ -127,8 +130,8 @@ class _Answer(Struct):
     receiver: str | None
     receiver_slot: str | None
     receiver_application: str | None
-    senders: tuple[Sender, ...] | None
-    slots: tuple[NodeSlotNow, ...] | None
+    senders: tuple[Sender, ...]
+    slots: tuple[NodeSlotNow, ...]
 
 
 class _SlowAnswer(Struct):
@@ -141,13 +144,24 @@ class _SlowAnswer(Struct):
 _RIGHTS, _ANSWER, _SLOW = json_decoder(_Rights), json_decoder(_Answer), json_decoder(_SlowAnswer)
 
 
-class NodePoll:
+class _Poll:
+    """One persistent connection."""
+
+    _connection: PGconn | None = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.finish()
+            self._connection = None
+
+
+class NodePoll(_Poll):
     """Polls one node."""
 
     def __init__(self, name: str, config: NodeConfig, clock: Clock, cluster: str = "") -> None:
         """With `cluster`, the position of its primary is saved for a failover whenever the details are read."""
         self.name, self._config, self._clock, self._cluster = name, config, clock, cluster
-        self._connection: PGconn | None = None
         self._identity: str | None = None
         self._role, self._role_from_us = ("", 0), 0
         """Role and server start: behind a pooler or a virtual address the server may change."""
@@ -165,12 +179,6 @@ class NodePoll:
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.finish()
-            self._connection = None
 
     def _open(self) -> PGconn:
         refuse_host_override(self.name, self._config.dsn)
@@ -204,20 +212,9 @@ class NodePoll:
             asked_us=asked_us,
             at_us=at_us,
             role_from_us=self._role_from_us,
-            role=answer.role,
-            timeline=answer.timeline,
             system_identifier=self._identity,
             version=self._rights.version,
-            lsn=answer.lsn,
-            replayed_lsn=answer.replayed_lsn,
-            replay_paused=answer.replay_paused,
-            replayed_ago_s=answer.replayed_ago_s,
-            receiver=answer.receiver,
-            receiver_slot=answer.receiver_slot,
-            receiver_application=answer.receiver_application,
-            senders=answer.senders or (),
-            slots=answer.slots or (),
-            started_us=answer.started_us,
+            **msgspec.structs.asdict(answer),
         )
         if details and self._cluster:
             self._save_primary_position(now)
@@ -261,12 +258,11 @@ class NodePoll:
             raise ConsoleError(f"its answer cannot be read: {error}") from None
 
 
-class PoolerPoll:
+class PoolerPoll(_Poll):
     """Polls one PgBouncer."""
 
     def __init__(self, name: str, config: PoolerConfig, clock: Clock) -> None:
         self.name, self._config, self._clock = name, config, clock
-        self._connection: PGconn | None = None
         self._paused: dict[str, int] = {}
 
     def state(self) -> PoolerNow:
@@ -286,11 +282,6 @@ class PoolerPoll:
         self._paused = {one.name: self._paused.get(one.name, found.asked_us) for one in found.databases if one.paused}
         databases = tuple(self._pooled(one) for one in found.databases)
         return PoolerNow(self.name, at_us=self._clock.mono_us(), databases=databases, missing=found.missing), None
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.finish()
-            self._connection = None
 
     def _pooled(self, one: PooledDatabase) -> PoolerDatabase:
         return PoolerDatabase(

@@ -378,7 +378,7 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Extensions of the checked database."""
     server_start_us: int = 0
     data_directory: str | None = None
-    details: Details | None = None
+    details: Details = Details()
     unknown: dict[str, str] = {}
     """Failed query -> reason."""
 
@@ -402,7 +402,7 @@ def read_node(name: str, config: NodeConfig, clock: Clock, *, detailed: bool = F
                 name=name, error=clean(redact(error.message)), asked_us=asked_us,
                 failure=error.kind if isinstance(error, ConnectFailed) else "other", places=_known_addresses(config),
             )  # fmt: skip
-    if state.details is not None and (state.details.tls or {}).get("server"):
+    if (state.details.tls or {}).get("server"):
         return msgspec.structs.replace(state, certificate=read_certificate(state.places))
     return state
 
@@ -439,7 +439,7 @@ def _read(
         used=_names(answers, "used"),
         server_start_us=identity.server_start_us,
         data_directory=config.data_directory or identity.data_directory,
-        details=_details(answers, cron, connection) if detailed else None,
+        details=_details(answers, cron, connection) if detailed else Details(),
         unknown=unknown,
         **values,
     )

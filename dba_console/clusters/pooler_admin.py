@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from dba_console.clusters.pooler_state import ADMIN, AdminConsole, quote_name
+from dba_console.clusters.pooler_state import ADMIN, AdminConsole, is_set, quote_name
 from dba_console.core.clock import Clock
 from dba_console.core.config import PoolerConfig
 from dba_console.core.errors import ConsoleError, ExitCode, PermissionDenied
@@ -201,7 +201,8 @@ class PoolerAdmin:
             except ConsoleError as error:
                 raise ConsoleError(f"{error.message}: {self._file_names_text(control)}", hint=error.hint) from None
             self._register_databases(control, leading or {})
-            addresses = self._read_server_addresses(control)
+            rows = control.execute("SHOW DATABASES")  # a socket directory is a host
+            addresses = {row.get("name"): (row.get("host", ""), row.get("port", "")) for row in rows}
             for name, expected in (leading or {}).items():
                 if (found := addresses.get(name)) != expected:
                     raise ConsoleError(
@@ -209,11 +210,6 @@ class PoolerAdmin:
                         f"to {_address_text(expected)}: {self._file_names_text(control)}",
                         hint="check that this is the changed file, and errors in its log",
                     )
-
-    def server_addresses(self) -> dict[str, tuple[str, str]]:
-        """Database -> host and port of SHOW DATABASES; a socket directory is a host; the default one is ""."""
-        with self._console() as control:
-            return self._read_server_addresses(control)
 
     def _console(self) -> AdminConsole:
         return AdminConsole(self._name, self._config, self._clock)
@@ -321,16 +317,12 @@ class PoolerAdmin:
                     hint="check `databases` of the pooler in the configuration",
                 ) from None
 
-    def _read_server_addresses(self, control: AdminConsole) -> dict[str, tuple[str, str]]:
-        rows = control.execute("SHOW DATABASES")
-        return {row["name"]: (row.get("host", ""), row.get("port", "")) for row in rows if row.get("name") != ADMIN}
-
     def _names(self, control: AdminConsole, databases: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(databases or self._config.databases)) or list(self._paused_flags(control))
 
     def _paused_flags(self, control: AdminConsole) -> dict[str, bool | None]:
         rows = control.execute("SHOW DATABASES")
-        return {row["name"]: _flag(row.get("paused")) for row in rows if row.get("name", ADMIN) != ADMIN}
+        return {row["name"]: is_set(row.get("paused")) for row in rows if row.get("name", ADMIN) != ADMIN}
 
     def _all_paused(self, control: AdminConsole) -> bool:
         """Whether a PAUSE without a database is on. SHOW STATE is newer than 1.18; PAUSE of the admin database is
@@ -393,10 +385,6 @@ def _has_server_connection(pool: Mapping[str, str]) -> bool:
 
 def _count(row: Mapping[str, str], column: str) -> int:
     return int(row.get(column) or 0)
-
-
-def _flag(text: str | None) -> bool | None:
-    return None if text is None else text not in ("0", "f", "no")
 
 
 def _address_text(address: tuple[str, str] | None) -> str:

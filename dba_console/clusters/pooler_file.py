@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 from dba_console.clusters.node_host import Host, last_line
@@ -174,14 +173,14 @@ def check_file(
     name: str, config: PoolerConfig, databases: Sequence[str], old: Address, to: Address, clock: Clock
 ) -> None:
     """Raise ConsoleError if `change_file` would fail, as far as that can be checked before."""
-    with closing(Host(config.ssh, clock)) as host:
-        user = _account(host, name, config)
-        _old_and_new_content(host, name, config, databases, old, to, user)
-        if host.run(["sh", "-c", _WRITABLE, "sh", config.config or ""], user=user).code != 0:
-            raise PermissionDenied(
-                f'pooler "{name}": {user or host.account()} may not replace {config.config} on {host.name}',
-                hint="the file and its directory must be writable for that account",
-            )
+    host = Host(config.ssh, clock)
+    user = _account(host, name, config)
+    _old_and_new_content(host, name, config, databases, old, to, user)
+    if host.run(["sh", "-c", _WRITABLE, "sh", config.config or ""], user=user).code != 0:
+        raise PermissionDenied(
+            f'pooler "{name}": {user or host.account()} may not replace {config.config} on {host.name}',
+            hint="the file and its directory must be writable for that account",
+        )
 
 
 def change_file(
@@ -190,11 +189,11 @@ def change_file(
     """Set the server of `databases` to `to` in the pooler's file; an empty list means those of `old`. Safe to repeat.
 
     Raises ConsoleError; the file is then complete, old or new."""
-    with closing(Host(config.ssh, clock)) as host:
-        user = _account(host, name, config)
-        before, after = _old_and_new_content(host, name, config, databases, old, to, user)
-        if after != before:
-            host.write(config.config or "", after, user=user)
+    host = Host(config.ssh, clock)
+    user = _account(host, name, config)
+    before, after = _old_and_new_content(host, name, config, databases, old, to, user)
+    if after != before:
+        host.write(config.config or "", after, user=user)
 
 
 def _account(host: Host, name: str, config: PoolerConfig) -> str | None:

@@ -96,7 +96,7 @@ class AdminConsole:
 
 
 def quote_name(name: str) -> str:
-    """Return a database name quoted for the admin console.
+    """Return a name quoted for the admin console, or for a statement or rule that an operator copies.
 
     >>> quote_name('a "b"')
     '"a ""b\"""'
@@ -205,8 +205,8 @@ def _database(row: Mapping[str, str], pools: Sequence[Mapping[str, str]]) -> Poo
         port=row.get("port"),
         database=row.get("database"),
         mode=row.get("pool_mode") or next((pool.get("pool_mode") for pool in own), None),
-        paused=_flag(row.get("paused")),
-        disabled=_flag(row.get("disabled")),
+        paused=is_set(row.get("paused")),
+        disabled=is_set(row.get("disabled")),
         clients_active=_sum(own, "cl_active"),
         clients_waiting=_sum(own, "cl_waiting"),
         servers_active=_sum(own, "sv_active"),
@@ -215,7 +215,8 @@ def _database(row: Mapping[str, str], pools: Sequence[Mapping[str, str]]) -> Poo
     )
 
 
-def _flag(text: str | None) -> bool | None:
+def is_set(text: str | None) -> bool | None:
+    """Return a flag of SHOW; None: this version has no such column."""
     return None if text is None else text not in ("0", "f", "no")
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, unknown, warning
 from dba_console.clusters.node_state import NodeState
+from dba_console.clusters.pooler_state import quote_name
 from dba_console.clusters.survey import Survey, find_upstream
 from dba_console.core.units import human_duration
 
@@ -107,7 +108,7 @@ def check_replication_access(found: Survey, primary: NodeState, target: NodeStat
                       breaks=f"{primary.name} may be rejected as a standby",
                       fix=f"grant pg_read_all_settings on {target.name} to the role")  # fmt: skip
         return
-    roles = None if primary.details is None else primary.details.replicates
+    roles = primary.details.replicates
     if roles is None:
         yield unknown("role", f"the roles of {primary.name} are unknown")
     elif user in roles:
@@ -115,7 +116,7 @@ def check_replication_access(found: Survey, primary: NodeState, target: NodeStat
     else:
         yield failed("role", f"{user} is not a role with LOGIN and REPLICATION",
                      breaks=f"{primary.name} could not return as a standby",
-                     fix=f"alter role {_quote_role(user)} login replication")  # fmt: skip
+                     fix=f"alter role {quote_name(user)} login replication")  # fmt: skip
     for node in (primary, *other_nodes(found, primary, target)):
         if find_upstream(found, node) is not target:
             host = found.hosts.get(node.name)
@@ -126,15 +127,6 @@ def check_replication_access(found: Survey, primary: NodeState, target: NodeStat
                 check = _check_hba_rules(node, target, user)
                 more = host.reaches_text if host is not None else ""
                 yield msgspec.structs.replace(check, text=f"{check.text}; {more}") if more else check
-
-
-def _quote_role(user: str) -> str:
-    """Return a role name quoted for a statement or a rule that an operator copies.
-
-    >>> _quote_role('x" superuser; --')
-    '"x"" superuser; --"'
-    """
-    return '"' + user.replace('"', '""') + '"'
 
 
 def other_nodes(found: Survey, primary: NodeState, target: NodeState) -> list[NodeState]:
@@ -155,7 +147,7 @@ def _replication_test_result(node: NodeState, target: NodeState, user: str, reac
 def _check_hba_rules(node: NodeState, target: NodeState, user: str) -> ClusterCheck:
     name = f"access.{node.name}"
     breaks = f"{node.name} could not become a standby of {target.name}"
-    rules = None if target.details is None else target.details.hba
+    rules = target.details.hba
     host = target.replication.get("host", "")
     local = host.startswith("/")
     if rules is None:
@@ -166,7 +158,7 @@ def _check_hba_rules(node: NodeState, target: NodeState, user: str) -> ClusterCh
     if not local and node.address is None:
         return unknown(name, f"the address from which {node.name} connects to {target.name} is unknown",
                        breaks=breaks, fix=f"use its address in the dsn of {node.name}")  # fmt: skip
-    tls = bool(((target.details.tls if target.details else None) or {}).get("server"))
+    tls = bool((target.details.tls or {}).get("server"))
     decision = decide(rules, user, None if local else node.address, tls=tls)
     source = "over its Unix socket" if local else f"from {node.address}"
     if decision.verdict == "accepts" and decision.method != "trust":
@@ -178,7 +170,7 @@ def _check_hba_rules(node: NodeState, target: NodeState, user: str) -> ClusterCh
     if decision.verdict == "unknown":
         return unknown(name, f"whether pg_hba.conf of {target.name} allows {user} to replicate {source} is unknown: "
                              f"{decision.rule}", breaks=breaks)  # fmt: skip
-    named = _quote_role(user)
+    named = quote_name(user)
     rule = f"local replication {named} peer" if local else f"host replication {named} {node.address}/32 scram-sha-256"
     why = f"rejects it in {decision.rule}" if decision.rule else "has no rule for it"
     return failed(name, f"{user} may not replicate from {target.name} {source}: its pg_hba.conf {why}", breaks=breaks,
@@ -187,7 +179,7 @@ def _check_hba_rules(node: NodeState, target: NodeState, user: str) -> ClusterCh
 
 def check_tls(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
     """Check that clients with TLS can use it afterwards, and that the certificate of the target is valid."""
-    ours, theirs = (None if node.details is None else node.details.tls for node in (primary, target))
+    ours, theirs = primary.details.tls, target.details.tls
     if ours is None or theirs is None:
         yield unknown("tls", "whether the servers offer TLS is unknown")
         return

@@ -147,7 +147,7 @@ def check_rewind(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck
                 breaks="a node with a diverged history would need a new copy",
                 fix=f"set it on {node.name}, and restart",
             )
-    rights = None if target.details is None else target.details.rewind
+    rights = target.details.rewind
     if rights is None:
         yield unknown("rewind.role", f"whether the role may read files of {target.name} is unknown")
     elif not rights["may"]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -66,14 +67,9 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
         except Exception as error:
             poolers[one] = PoolerState(name=one, error=_unreadable(error), asked_us=wall_us)
 
-    # Daemon threads: one that hangs in name resolution must not prevent the command from ending.
-    threads = [threading.Thread(target=ask_node, args=(one,), name=one, daemon=True) for one in config.nodes]
-    threads += [threading.Thread(target=ask_pooler, args=(one,), name=one, daemon=True) for one in config.poolers]
-    for thread in threads:
-        thread.start()
     until_us = started_us + int(TIMEOUT_S * 1e6)
-    for thread in threads:
-        thread.join(max(0.0, (until_us - clock.mono_us()) / 1e6))
+    calls = [partial(ask_node, one) for one in config.nodes] + [partial(ask_pooler, one) for one in config.poolers]
+    _run_in_parallel(calls, clock, until_us)
     timeout_text = f"no answer within {TIMEOUT_S:g} s"
     answers = tuple(nodes.get(one) or NodeState(name=one, error=timeout_text, asked_us=wall_us) for one in config.nodes)
     hosts: dict[str, HostState] = {}
@@ -125,10 +121,15 @@ def _read_hosts(
             why = clean(redact(str(error).partition("\n")[0]))
             poolers[name] = msgspec.structs.replace(poolers[name], config_error=why)
 
-    threads = [threading.Thread(target=ask, args=(node,), daemon=True) for node in nodes if node.reached]
+    calls = [partial(ask, node) for node in nodes if node.reached]
     if len(primaries) == 1 and target is not None:
-        files = [name for name, one in poolers.items() if one.reached and one.config is not None]
-        threads += [threading.Thread(target=ask_file, args=(name,), daemon=True) for name in files]
+        calls += [partial(ask_file, name) for name, one in poolers.items() if one.reached and one.config is not None]
+    _run_in_parallel(calls, clock, until_us)
+
+
+def _run_in_parallel(calls: Iterable[Callable[[], None]], clock: Clock, until_us: int) -> None:
+    # Daemon threads: one that hangs in name resolution must not prevent the command from ending.
+    threads = [threading.Thread(target=call, daemon=True) for call in calls]
     for thread in threads:
         thread.start()
     for thread in threads:

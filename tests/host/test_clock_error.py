@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from dba_console.watch.probes.host.clock_error import read_clock_error_us
+from dba_console.watch.probes.host.kernel_counters import read_clock_error_us
 
 TIME_ERROR = 5
 MARGIN_US = 100_000

@@ -53,7 +53,7 @@ class RejoinOldPrimary(CutoverStep):
 
     def show(self, at: Cutover, settings: StandbySettings) -> ActionPreview:
         server = at.control(at.plan.old)
-        refusal = None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
+        refusal = _early_refusal(at)
         done = server.running() and _is_attached(at)
         text, exact = f"{at.plan.old} returns as a standby of {at.plan.to}", ""
         if at.plan.manager is not None:
@@ -103,7 +103,7 @@ class FollowNewPrimary(CutoverStep):
         return ActionPreview(
             text=f"{text}.",
             exact=exact,
-            refusal=None if at.plan.new_timeline else f"{at.plan.to} is not promoted",
+            refusal=_early_refusal(at),
         )
 
     def do(self, at: Cutover, settings: StandbySettings, control: Control) -> ActionResult:
@@ -137,9 +137,7 @@ class RewindOldPrimary(CutoverStep):
     Settings: ClassVar[type[Struct]] = RewindSettings
 
     def show(self, at: Cutover, settings: RewindSettings) -> ActionPreview:
-        refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
-        if at.plan.manager is not None:
-            refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
+        refusal, hint = _manual_refusal(at)
         return ActionPreview(
             text=f"pg_rewind makes {at.plan.old} a copy of {at.plan.to} again"
             + (", as a dry run that writes nothing." if settings.dry_run else "."),
@@ -191,9 +189,7 @@ class CloneOldPrimary(CutoverStep):
     safe_to_repeat: ClassVar[str] = "repeating it is safe: it waits for a running copy, and keeps a complete one"
 
     def show(self, at: Cutover, settings: StepSettings) -> ActionPreview:
-        refusal, hint = None if at.plan.new_timeline else f"{at.plan.to} is not promoted", None
-        if at.plan.manager is not None:
-            refusal, hint = f"{at.plan.manager.kind} does this itself", at.plan.manager.status
+        refusal, hint = _manual_refusal(at)
         directory = at.plan.nodes[at.plan.old].data_directory
         return ActionPreview(
             text=f"pg_basebackup makes {at.plan.old} a copy of {at.plan.to}; the current {directory} is renamed",
@@ -215,6 +211,17 @@ class CloneOldPrimary(CutoverStep):
             return ActionResult(state="failed", text=f"pg_basebackup for {at.plan.old}: {printed}")
         make_standby(at)
         return ActionResult(state="ok", text=f"{at.plan.old} is a copy of {at.plan.to}: {printed}")
+
+
+def _early_refusal(at: Cutover) -> str | None:
+    return None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
+
+
+def _manual_refusal(at: Cutover) -> tuple[str | None, str | None]:
+    """Return why the console may not rebuild the old primary, and the hint; None: it may."""
+    if at.plan.manager is not None:
+        return f"{at.plan.manager.kind} does this itself", at.plan.manager.status
+    return _early_refusal(at), None
 
 
 def primary_conninfo(at: Cutover, follower: str) -> str:

@@ -84,7 +84,8 @@ class BeginCutover(CutoverStep):
             )
         plan = _make_plan(settings, config, found, context)
         _check_pooler_files(config, plan, context)
-        check_by_manager(Cutover(plan, config, context))
+        at = Cutover(plan, config, context)
+        check_by_manager(at)
         promote = f"on {settings.to}: SELECT pg_promote()"
         if failover:
             text = f"{plan.old} is dead; {settings.to} becomes the primary, on timeline {plan.timeline + 1} or later."
@@ -92,7 +93,7 @@ class BeginCutover(CutoverStep):
         if plan.manager is not None:
             exact = f"hold clients; {switchover_text(plan.manager)}"
         else:
-            server = _old_primary_control(config, plan, context)
+            server = at.control(plan.old)
             _check_directory(server, plan)
             exact = f"hold clients; on {plan.old}: {shlex.join(server.stop_command())}; {promote}"
         by_manager = f", by the switchover of {plan.manager.kind}" if plan.manager is not None else ""
@@ -273,11 +274,6 @@ def find_directories(
         except StatementFailed:
             pass  # readable for pg_read_all_settings only
     return directory, programs
-
-
-def _old_primary_control(config: ClusterConfig, plan: CutoverPlan, context: ActionContext) -> ServerControl:
-    node = plan.nodes[plan.old]
-    return ServerControl(plan.old, config.nodes[plan.old], node.data_directory, node.bin_directory, context.clock)
 
 
 def _check_directory(server: ServerControl, plan: CutoverPlan) -> None:

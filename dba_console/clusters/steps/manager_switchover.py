@@ -9,7 +9,6 @@ import shlex
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,7 +19,7 @@ from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cluster_managers import SUPPORTED_KINDS, Manager, active_manager, switchover_command
 from dba_console.clusters.cutover_plan import CutoverPlan, ManagerPlan, save_plan
 from dba_console.clusters.node_host import HostConnectionLost
-from dba_console.clusters.steps.step import POLL_S, Cutover, remaining_seconds
+from dba_console.clusters.steps.step import POLL_S, Cutover, missing_wal_reason, remaining_seconds, wait_for_wal
 from dba_console.clusters.survey import Survey
 from dba_console.core.atomic_files import write_atomically
 from dba_console.core.errors import ConsoleError, Refused
@@ -35,10 +34,6 @@ _SHOWN = 4000
 PRINTED = "switchover.log"
 """Output of the manager's command, in the directory of the run."""
 _END_OF_WAL = "SELECT pg_catalog.pg_current_wal_flush_lsn()::text AS lsn"
-_POSITIONS = """
-SELECT pg_last_wal_receive_lsn()::text AS received, pg_last_wal_replay_lsn()::text AS replayed,
-       pg_is_wal_replay_paused() AS paused
-"""
 
 
 def manager_plan(found: Survey, old: str, to: str) -> ManagerPlan | None:
@@ -83,25 +78,14 @@ def check_received_while_held(at: Cutover, timeout_s: float, control: Control) -
     """Check that the new primary has received and replayed all WAL of the old one, which is still running."""
     with at.connect(at.plan.old) as (connection, _):
         [end] = connection.rows(_END_OF_WAL)
-    end_lsn, row = end["lsn"], dict[str, Any]()
-    with at.connect(at.plan.to) as (connection, now):
-        if now.role != "standby":
-            return ActionResult(state="failed", text=f"{at.plan.to} is already a {now.role}")
-        for _left in remaining_seconds(at.context, timeout_s):
-            [row] = connection.rows(_POSITIONS)
-            if all(
-                row[one] is not None and parse_lsn(row[one]) >= parse_lsn(end_lsn) for one in ("received", "replayed")
-            ):
-                save_plan(at.context, replace(at.plan, held_lsn=end_lsn))
-                text = f"WAL of {at.plan.old} ends at {end_lsn}; {at.plan.to} has received {row['received']} and "
-                return ActionResult(
-                    state="ok", text=f"{text}replayed {row['replayed']}", values={"held_lsn": end_lsn, **row}
-                )
-            if row["paused"] or control.wait(POLL_S):
-                break
-    why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
-    text = f"WAL of {at.plan.old} ends at {end_lsn}, but {at.plan.to} has received {row.get('received')} and replayed "
-    return ActionResult(state="failed", text=clean(f"{text}{row.get('replayed')}: {why}"))
+    end_lsn = end["lsn"]
+    complete, row = wait_for_wal(at, lambda lsn: lsn >= parse_lsn(end_lsn), timeout_s, control)
+    has = f"{at.plan.to} has received {row.get('received')} and replayed {row.get('replayed')}"
+    text = f"WAL of {at.plan.old} ends at {end_lsn}"
+    if not complete:
+        return ActionResult(state="failed", text=clean(f"{text}, but {has}: {missing_wal_reason(row)}"))
+    save_plan(at.context, replace(at.plan, held_lsn=end_lsn))
+    return ActionResult(state="ok", text=f"{text}; {has}", values={"held_lsn": end_lsn, **row})
 
 
 class _SwitchoverThread(threading.Thread):

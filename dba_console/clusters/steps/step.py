@@ -6,7 +6,7 @@ A step opens and closes its own connections: between two steps the agent may die
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +15,7 @@ from msgspec import Struct
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.identity import ServerIdentity
+from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, conninfo, load_plan
 from dba_console.clusters.host_facts import read_free_space
 from dba_console.clusters.node_host import HostConnectionLost, last_line
@@ -201,6 +202,37 @@ def does_not_answer(at: Cutover, name: str, error: ConsoleError, control: Contro
     except ConsoleError:
         pass  # its host does not answer either, or start is not allowed: report what is known
     return clean(redact(f"{text}; its server log says why{start}. When it answers, retry"))
+
+
+_POSITIONS = """
+SELECT pg_last_wal_receive_lsn()::text AS received, pg_last_wal_replay_lsn()::text AS replayed,
+       pg_is_wal_replay_paused() AS paused
+"""
+
+
+def wait_for_wal(
+    at: Cutover, is_enough: Callable[[int], bool], timeout_s: float, control: Control
+) -> tuple[bool, dict[str, Any]]:
+    """Wait until the new primary has received and replayed enough WAL; return whether it has, and its last positions.
+
+    Raises ConsoleError if it is no standby.
+    """
+    row: dict[str, Any] = {}
+    with at.connect(at.plan.to) as (connection, now):
+        if now.role != "standby":
+            raise ConsoleError(f"{at.plan.to} is already a {now.role}")
+        for _left in remaining_seconds(at.context, timeout_s):
+            [row] = connection.rows(_POSITIONS)
+            if all(row[one] is not None and is_enough(parse_lsn(row[one])) for one in ("received", "replayed")):
+                return True, row
+            if row["paused"] or control.wait(POLL_S):
+                break
+    return False, row
+
+
+def missing_wal_reason(row: Mapping[str, Any]) -> str:
+    """Return why the WAL has not arrived, by the last positions."""
+    return "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
 
 
 def printed_line(ended: CommandResult) -> list[str]:

@@ -1,4 +1,4 @@
-"""Steps that stop the old primary, compare WAL positions, and fence it, so that it cannot start as a primary."""
+"""Steps that stop the old primary, compare WAL positions, and fence it, also a dead one, against a start as primary."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from dba_console.clusters.steps.step import (
     CutoverStep,
     StepSettings,
     TimedSettings,
+    missing_wal_reason,
     printed_line,
     remaining_seconds,
+    wait_for_wal,
 )
 from dba_console.core.declarations import Duration
 from dba_console.core.errors import ConsoleError
@@ -33,10 +35,6 @@ SHUT_DOWN = "shut down"
 """DBState of a clean shutdown, as pg_controldata writes it."""
 MAX_STARTS = 2
 """How often an abort tries to start the server."""
-_POSITIONS = """
-SELECT pg_is_in_recovery() AS standby, pg_last_wal_receive_lsn()::text AS received,
-       pg_last_wal_replay_lsn()::text AS replayed, pg_is_wal_replay_paused() AS paused
-"""
 
 
 class StopSettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,49 +196,26 @@ class CheckPositions(CutoverStep):
             text = f"pg_control of {at.plan.old} says {found.state or 'nothing'}, not {SHUT_DOWN}"
             return ActionResult(state="failed", text=f"{text}: do not promote; abort starts {at.plan.old} again")
         shutdown_lsn = found.checkpoint_lsn
-        row: dict[str, Any] = {}
-        with at.connect(at.plan.to) as (connection, now):
-            if now.role != "standby":
-                return ActionResult(state="failed", text=f"{at.plan.to} is already a {now.role}")
-            for _left in remaining_seconds(at.context, settings.timeout_s):
-                [row] = connection.rows(_POSITIONS)
-                if _is_past(row["received"], shutdown_lsn) and _is_past(row["replayed"], shutdown_lsn):
-                    save_plan(at.context, replace(at.plan, shutdown_lsn=shutdown_lsn))
-                    return ActionResult(
-                        state="ok",
-                        text=f"{at.plan.old} was shut down at {shutdown_lsn}; {at.plan.to} has received "
-                        f"{row['received']} "
-                        f"and replayed {row['replayed']}",
-                        values={"shutdown_lsn": shutdown_lsn, **row},
-                    )
-                if row["paused"] or control.wait(POLL_S):
-                    break
-        return ActionResult(state="failed", text=_missing_wal_text(at, shutdown_lsn, row))
-
-
-def _is_past(lsn: str | None, target_lsn: str) -> bool:
-    """Whether the position is after the checkpoint's record, so that the record itself is included."""
-    return lsn is not None and parse_lsn(lsn) > parse_lsn(target_lsn)
+        # Past the start of the checkpoint's record: so the record itself is included.
+        complete, row = wait_for_wal(at, lambda lsn: lsn > parse_lsn(shutdown_lsn), settings.timeout_s, control)
+        if not complete:
+            return ActionResult(state="failed", text=_missing_wal_text(at, shutdown_lsn, row))
+        save_plan(at.context, replace(at.plan, shutdown_lsn=shutdown_lsn))
+        has = f"{at.plan.to} has received {row['received']} and replayed {row['replayed']}"
+        text = f"{at.plan.old} was shut down at {shutdown_lsn}; {has}"
+        return ActionResult(state="ok", text=text, values={"shutdown_lsn": shutdown_lsn, **row})
 
 
 def _missing_wal_text(at: Cutover, shutdown_lsn: str, row: Mapping[str, Any]) -> str:
-    why = "replay is paused there" if row.get("paused") else "its WAL receiver may have lost the connection"
-    missing = [
-        _missing_text(shutdown_lsn, lsn, what)
-        for what in ("received", "replayed")
-        if not _is_past(lsn := row.get(what), shutdown_lsn)
-    ]
+    end, missing = parse_lsn(shutdown_lsn), []
+    for what in ("received", "replayed"):
+        if (lsn := row.get(what)) is None:
+            missing.append(f"not {what} an unknown part")
+        elif parse_lsn(lsn) <= end:
+            missing.append(f"not {what} {end - parse_lsn(lsn)} bytes")
     return (
-        f"{at.plan.old} was shut down at {shutdown_lsn}, but {at.plan.to} has {' and '.join(missing)}: {why}; "
-        f"abort starts {at.plan.old} again"
-    )
-
-
-def _missing_text(shutdown_lsn: str, lsn: str | None, what: str) -> str:
-    return (
-        f"not {what} an unknown part"
-        if lsn is None
-        else f"not {what} {max(0, parse_lsn(shutdown_lsn) - parse_lsn(lsn))} bytes"
+        f"{at.plan.old} was shut down at {shutdown_lsn}, but {at.plan.to} has {' and '.join(missing)}: "
+        f"{missing_wal_reason(row)}; abort starts {at.plan.old} again"
     )
 
 
@@ -269,3 +244,49 @@ class FenceOldPrimary(CutoverStep):
     def revert(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
         at.control(at.plan.old).undo_standby()
         return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")
+
+
+class FenceDeadPrimary(CutoverStep):
+    name: ClassVar[str] = "failover-fence"
+    summary: ClassVar[str] = (
+        "Prevents the dead primary from returning as a primary: stops its server if it still runs, and writes "
+        "standby.signal into its data directory. If its host cannot be reached, its result `fenced` is false: then the "
+        "operator must disconnect it from its clients."
+    )
+    Settings: ClassVar[type[Struct]] = TimedSettings
+    undoable: ClassVar[bool] = True
+    safe_to_repeat: ClassVar[str] = "repeating it is safe"
+
+    def show(self, at: Cutover, settings: TimedSettings) -> ActionPreview:
+        directory = at.plan.nodes[at.plan.old].data_directory
+        where = (
+            f"{directory}/standby.signal"
+            if directory
+            else f"its data directory is unknown: {at.plan.old} cannot be fenced"
+        )
+        return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=where)
+
+    def do(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
+        if not at.plan.nodes[at.plan.old].data_directory:
+            hint = f"set data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}]"
+            return _not_fenced(f"the data directory of {at.plan.old} is unknown; {hint}")
+        try:
+            server = at.control(at.plan.old)
+            if server.running():
+                control.report_progress(f"stopping {at.plan.old}")
+                server.stop(settings.timeout_s)
+            if server.running():
+                return _not_fenced(f"{at.plan.old} is still running {settings.timeout} after the stop request")
+            server.fence()
+        except ConsoleError as error:
+            return _not_fenced(f"{at.plan.old} cannot be reached: {error.message}")
+        text = f"{at.plan.old} is down and can only start as a standby"
+        return ActionResult(state="ok", text=text, values={"fenced": True}, undo={})
+
+    def revert(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
+        at.control(at.plan.old).undo_standby()
+        return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")
+
+
+def _not_fenced(text: str) -> ActionResult:
+    return ActionResult(state="ok", text=clean(text), values={"fenced": False})

@@ -48,8 +48,8 @@ from dba_console.reports.postmortem.timeline import (
     find_decisions,
     text_of,
 )
-from dba_console.watch.findings.connection_slots import usable_of
 from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.connections import usable_of
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.panels.findings import field_label, value_text
 from dba_console.watch.samples import host, postgres

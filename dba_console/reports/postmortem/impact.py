@@ -14,8 +14,8 @@ from dba_console.recording.points import Point
 from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import Measured
 from dba_console.reports.postmortem.timeline import text_of
-from dba_console.watch.findings.connection_slots import usable_of
 from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.connections import usable_of
 from dba_console.watch.frames.io import derive_devices
 from dba_console.watch.frames.picture import PartReading, Picture, PictureFacts
 from dba_console.watch.frames.rates import pair

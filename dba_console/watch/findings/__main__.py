@@ -10,27 +10,15 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 from dba_console.core.declarations import declared_fields, table_lines
 from dba_console.core.thresholds import Limits
 from dba_console.core.units import human_duration
-from dba_console.watch.findings import (
-    cluster,
-    connections,
-    console,
-    disks,
-    io,
-    jobs,
-    locks,
-    memory,
-    safety,
-    server,
-    wal,
-)
 from dba_console.watch.findings.finding_groups import LINKS
 from dba_console.watch.findings.rule import Rule
+from dba_console.watch.findings.rule_engine import FAMILIES
 from dba_console.watch.samples.sample import PARTS
 
 WIDTH = 120
@@ -55,29 +43,6 @@ Stories are incidents on production servers that thresholds are taken from. S1: 
 and 250 connections filled up. S2: a nightly dump ended later each month. S7: removing a 100 GB backup stopped all I/O
 for 28 s at a time. S9: WAL on a RAM disk. S12: data, WAL and temporary files on one volume.
 """
-
-
-class Family(NamedTuple):
-    """A module of rules, and the name of its thresholds in `Limits`."""
-
-    title: str
-    limits: str
-    rules: Sequence[Rule]
-
-
-FAMILIES = (
-    Family("Connections", "connections", connections.RULES),
-    Family("Locks", "locks", locks.RULES),
-    Family("I/O", "io", io.RULES),
-    Family("Memory", "memory", memory.RULES),
-    Family("Checksums, transaction ids, autovacuum, catalogs", "safety", safety.RULES),
-    Family("Dumps, restores", "jobs", jobs.RULES),
-    Family("WAL, archiving, replication", "wal", wal.RULES),
-    Family("Disks", "disks", disks.RULES),
-    Family("The server", "server", server.RULES),
-    Family("The cluster", "cluster", cluster.RULES),
-    Family("The console itself", "console", console.RULES),
-)
 
 
 def render_markdown() -> str:
@@ -137,10 +102,8 @@ def _names(names: Any) -> str:
 
 
 def _paragraphs(rule: Rule) -> list[str]:
-    """Return the docstring of the check; of a wrapped check, that of the inner one."""
-    check = rule.check
-    inner = inspect.getclosurevars(check).nonlocals.get("rule_check") if inspect.isfunction(check) else None
-    text = inspect.getdoc(inner or check) or ""
+    """Return the docstring of the check."""
+    text = inspect.getdoc(rule.check) or ""
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n") if paragraph.strip()]
 
 

@@ -14,9 +14,15 @@ from typing import Any, NamedTuple
 from dba_console.core.units import human_duration
 from dba_console.watch.findings import phrases
 from dba_console.watch.findings.rule import RuleContext, Value
-from dba_console.watch.frames.connections import WINDOW_S, estimate_growth, is_blind, is_client, is_still_growing
+from dba_console.watch.frames.connections import (
+    WINDOW_S,
+    estimate_growth,
+    is_blind,
+    is_client,
+    is_still_growing,
+    usable_of,
+)
 from dba_console.watch.frames.model import Connections
-from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.samples.postgres import Sessions
 
 KEPT_US = 182_000_000
@@ -71,17 +77,6 @@ def _usable(s: RuleContext, memo: dict[str, Any], blind: bool) -> int | None:
         memo["server"], memo["usable"] = server, usable_of(s.facts)
     usable: int | None = memo["usable"]
     return usable
-
-
-def usable_of(facts: PictureFacts) -> int | None:
-    """max_connections less superuser_reserved_connections and, from 16 on, reserved_connections (postinit.c)."""
-    most, superuser = facts.number("max_connections"), facts.number("superuser_reserved_connections")
-    reserved = facts.number("reserved_connections")
-    if reserved is None and facts.major is not None and facts.major < 16:
-        reserved = 0
-    if most is None or superuser is None or reserved is None:
-        return None
-    return max(0, most - superuser - reserved)
 
 
 def _record_count(s: RuleContext, memo: dict[str, Any], used: int) -> None:

@@ -10,7 +10,14 @@ from typing import NamedTuple
 from dba_console.core.clock import rfc3339
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes, human_pct
-from dba_console.watch.findings.phrases import future_time_text, holds_server, mount_text, mounts_of, share_used
+from dba_console.watch.findings.phrases import (
+    future_time_text,
+    holds_server,
+    mount_text,
+    mounts_of,
+    round_number,
+    share_used,
+)
 from dba_console.watch.findings.rule import RuleContext, Signal, Value, latch
 from dba_console.watch.frames.disks import GATE_BYTES, GATE_SHARE
 from dba_console.watch.frames.rates import Points, fit_trend, sample_points
@@ -216,18 +223,14 @@ def _evidence(s: RuleContext, mount: Mount, outlook: FillForecast | None) -> dic
     return {
         "mount": clean(mount.path),
         "holds": [clean(held) for held in mount.holds],
-        "used_pct": _rounded(share_used(mount)),
+        "used_pct": round_number(share_used(mount)),
         "used_bytes": mount.used,
         "available_bytes": mount.available,
-        "growth_bytes_per_s": None if outlook is None else _rounded(outlook.per_s),
-        "full_in_s": None if outlook is None else _rounded(outlook.full_in_s),
+        "growth_bytes_per_s": None if outlook is None else round_number(outlook.per_s),
+        "full_in_s": None if outlook is None else round_number(outlook.full_in_s),
         "full_at": rfc3339(full_us),
-        "watched_s": None if outlook is None else _rounded(outlook.watched_s),
+        "watched_s": None if outlook is None else round_number(outlook.watched_s),
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
 
 
 def _advice(mount: Mount) -> str:

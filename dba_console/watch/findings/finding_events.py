@@ -103,7 +103,6 @@ class FindingMark(Struct, frozen=True, kw_only=True):
 
     who: str
     note: str
-    set_us: int
     until_us: int | None = None
 
 
@@ -121,11 +120,11 @@ class FindingMarks:
         self._restored: set[str] = set()
         self._restored_until_us = 0
 
-    def acknowledge(self, finding_id: str, who: str, note: str, wall_us: int) -> None:
-        self._acknowledged[finding_id] = FindingMark(who=who, note=note, set_us=wall_us)
+    def acknowledge(self, finding_id: str, who: str, note: str) -> None:
+        self._acknowledged[finding_id] = FindingMark(who=who, note=note)
 
-    def silence(self, name: str, until_us: int, who: str, note: str, wall_us: int) -> None:
-        self._silenced[name] = FindingMark(who=who, note=note, set_us=wall_us, until_us=until_us)
+    def silence(self, name: str, until_us: int, who: str, note: str) -> None:
+        self._silenced[name] = FindingMark(who=who, note=note, until_us=until_us)
 
     def remove(self, name: str) -> bool:
         """Remove its acknowledgement and silence. False if there was neither."""

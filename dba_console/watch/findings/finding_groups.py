@@ -10,14 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dba_console.watch.findings.rule import SEVERITY_RANKS, Rule, Signal
+from dba_console.watch.findings.rule import SEVERITY_RANKS, Rule, Signal, Value
 from dba_console.watch.samples.findings import Severity
 
 # Which rule explains which: declared once, most likely cause first.
-
-
-def _always_applies(effect: Signal, cause: Signal) -> bool:
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +28,13 @@ class CausalLink:
     effect: str
     cause: str
     conjunction: str = " because "
-    applies: Callable[[Signal, Signal], bool] = _always_applies
+    applies: Callable[[Signal, Signal], bool] = lambda effect, cause: True
     keeps_name: bool = False
+
+
+def effect_is(name: str, *values: Value) -> Callable[[Signal, Signal], bool]:
+    """Return a check that the effect has one of these values in its evidence."""
+    return lambda effect, cause: effect.evidence.get(name) in values
 
 
 def same_evidence(effect_name: str, cause_name: str) -> Callable[[Signal, Signal], bool]:
@@ -58,42 +59,27 @@ def _storm_is_active(effect: Signal, cause: Signal) -> bool:
     return isinstance(active, int) and isinstance(opened, int) and 2 * active >= opened
 
 
-def _root_is_active(effect: Signal, cause: Signal) -> bool:
-    return effect.evidence.get("root_state") == "active"
-
-
 def _explains_most_of_age(effect: Signal, cause: Signal) -> bool:
     """Whether the held-back part is most of the age: freezing everything else would not help."""
     age, held = effect.evidence.get("xid_age"), cause.evidence.get("holder_xid_age")
     return isinstance(age, int) and isinstance(held, int) and 2 * held >= age
 
 
+def _holds(signal: Signal, *contents: str) -> bool:
+    """Whether one of these is on the signal's file system."""
+    holds = signal.evidence.get("holds")
+    return isinstance(holds, list) and not set(contents).isdisjoint(holds)
+
+
 def _on_wal(effect: Signal, cause: Signal) -> bool:
     """Whether WAL is on the file system that fills up."""
-    holds = effect.evidence.get("holds")
-    return isinstance(holds, list) and "wal" in holds
-
-
-def _on_recordings(effect: Signal, cause: Signal) -> bool:
-    holds = cause.evidence.get("holds")
-    return isinstance(holds, list) and "session" in holds
-
-
-def _server_is_silent(effect: Signal, cause: Signal) -> bool:
-    """Whether the server is there and does not answer: a stall explains that, but not a refusal."""
-    return effect.evidence.get("outage") == "silent"
-
-
-def _no_connection_or_answer(effect: Signal, cause: Signal) -> bool:
-    """Whether a connection or an answer is pending: a stopped postmaster gives neither."""
-    return effect.evidence.get("outage") in ("timeout", "silent", "other")
+    return _holds(effect, "wal")
 
 
 def _disk_is_full(effect: Signal, cause: Signal) -> bool:
     """Whether the disk of WAL or data is full: then the server stops."""
-    used_pct, holds = cause.evidence.get("used_pct"), cause.evidence.get("holds")
-    full = isinstance(used_pct, float) and used_pct >= 99.0
-    return full and isinstance(holds, list) and bool({"wal", "data"}.intersection(holds))
+    used_pct = cause.evidence.get("used_pct")
+    return isinstance(used_pct, float) and used_pct >= 99.0 and _holds(cause, "wal", "data")
 
 
 def _vacuums_without_effect(effect: Signal, cause: Signal) -> bool:
@@ -105,10 +91,6 @@ def _vacuums_without_effect(effect: Signal, cause: Signal) -> bool:
 def _no_vacuum_came(effect: Signal, cause: Signal) -> bool:
     """Whether no vacuum ran although the table allows it."""
     return effect.evidence.get("vacuums") == 0 and effect.evidence.get("autovacuum_enabled") is True
-
-
-def _may_have_crashed(effect: Signal, cause: Signal) -> bool:
-    return effect.evidence.get("crashed") is not False
 
 
 LINKS: tuple[CausalLink, ...] = (
@@ -133,7 +115,7 @@ LINKS: tuple[CausalLink, ...] = (
     CausalLink("dump-blocks", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
     CausalLink("lock-blocker", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
     # An active session that blocks others while the disk is stalled is itself blocked.
-    CausalLink("lock-blocker", "io-stalled", applies=_root_is_active),
+    CausalLink("lock-blocker", "io-stalled", applies=effect_is("root_state", "active")),
     CausalLink("dump-blocks", "dump-late", "; ", same_evidence("root_pid", "pid")),
     CausalLink("io-stalled", "reclaim-stall", ", while "),
     CausalLink("io-stalled", "device-saturated"),
@@ -157,17 +139,19 @@ LINKS: tuple[CausalLink, ...] = (
     CausalLink("disk-filling", "archive-failing", applies=_on_wal),
     CausalLink("disk-filling", "archive-backlog", applies=_on_wal),
     CausalLink("disk-filling", "temp-spill", applies=same_evidence("mount", "mount")),
-    CausalLink("server-down", "postmaster-stopped", applies=_no_connection_or_answer),
+    # A stopped postmaster gives neither a connection nor an answer; a refusal needs one that runs.
+    CausalLink("server-down", "postmaster-stopped", applies=effect_is("outage", "timeout", "silent", "other")),
     CausalLink("server-down", "disk-filling", applies=_disk_is_full),
-    CausalLink("server-down", "io-stalled", applies=_server_is_silent),
-    CausalLink("server-down", "reclaim-stall", applies=_server_is_silent),
+    # A stall explains a server that does not answer, but not a refusal.
+    CausalLink("server-down", "io-stalled", applies=effect_is("outage", "silent")),
+    CausalLink("server-down", "reclaim-stall", applies=effect_is("outage", "silent")),
     CausalLink("server-restarted", "version-changed", ": "),
-    CausalLink("server-restarted", "oom-kill", applies=_may_have_crashed),
+    CausalLink("server-restarted", "oom-kill", applies=effect_is("crashed", True, None)),
     CausalLink("server-down", "oom-kill"),
     CausalLink("lane-stuck", "io-stalled"),
     CausalLink("console-blind", "connection-storm"),
     CausalLink("console-blind", "connections-filling"),
-    CausalLink("recording-lags", "disk-filling", applies=_on_recordings),
+    CausalLink("recording-lags", "disk-filling", applies=lambda effect, cause: _holds(cause, "session")),
 )
 
 

@@ -17,7 +17,7 @@ from dba_console.watch.findings.io_devices import (
     device_text,
     first_holding,
 )
-from dba_console.watch.findings.io_stall import IoStall, StallMonitor, stall_monitor
+from dba_console.watch.findings.io_stall import IoStall, StallMonitor
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, Value
 from dba_console.watch.samples.findings import Severity
 
@@ -35,7 +35,7 @@ def device_saturated(s: RuleContext) -> Iterator[Signal]:
     median of its minutes, without the last one.
     Utilisation alone means nothing on devices that serve many requests in parallel.
     """
-    watch, limits = stall_monitor(s), s.limits.io
+    watch, limits = s.shared(StallMonitor), s.limits.io
     watch.update(s)
     for one in watch.devices.histories.values():
         busy_s = _saturated_s(one, s, limits)
@@ -87,7 +87,7 @@ def io_slow(s: RuleContext) -> Iterator[Signal]:
     For half a minute, with a session waiting for I/O in every second reading: slow write-back after a checkpoint harms
     nobody.
     """
-    watch, limits = stall_monitor(s), s.limits.io
+    watch, limits = s.shared(StallMonitor), s.limits.io
     watch.update(s)
     if s.is_open("io-stalled"):
         return  # which says more
@@ -152,7 +152,7 @@ def io_stalled(s: RuleContext) -> Iterator[Signal]:
     does not answer while sessions wait) or 60 % was lost with five or more sessions waiting. Dumps, loads, index
     builds and vacuum always wait for I/O and do not count; nor does a disk that holds nothing of the server.
     """
-    watch = stall_monitor(s)
+    watch = s.shared(StallMonitor)
     stall = watch.update(s)
     memo, is_open = s.memo("io-stalled"), s.is_open("io-stalled")
     severity = stall_severity(stall, s.limits.io, is_open, is_open and memo.get("critical", False))

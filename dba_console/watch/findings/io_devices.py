@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from dba_console.core.sanitize import clean
+from dba_console.watch.findings.phrases import belongs_to_server, holds_server
 from dba_console.watch.findings.rule import RuleContext
 from dba_console.watch.frames.connections import ACTIVE, is_client
 from dba_console.watch.frames.io import derive_devices
@@ -57,11 +58,6 @@ class DevicePlacement:
     """A file system of the server is on the device itself, not only on a device stacked on it."""
 
 
-def belongs_to_server(held: str) -> bool:
-    """Whether PostgreSQL needs it to run: not an archive, a log or a recording."""
-    return held in ("data", "wal", "temp") or held.startswith("tablespace:")
-
-
 _FIRST = ("data", "wal", "temp")
 
 
@@ -71,7 +67,7 @@ def _rank(held: str) -> tuple[int, str]:
 
 def find_server_devices(disks: host.Disks, mounts: host.Mounts) -> dict[str, DevicePlacement]:
     """Return device -> what of the server is on it, including underlying devices."""
-    direct = {mount.device for mount in mounts.mounts if any(belongs_to_server(held) for held in mount.holds)}
+    direct = {mount.device for mount in mounts.mounts if holds_server(mount)}
     return {
         row.name: DevicePlacement(tuple(sorted(set(row.holds), key=_rank)), row.name in direct)
         for row in derive_devices(disks, None, mounts)

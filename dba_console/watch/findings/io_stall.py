@@ -260,12 +260,3 @@ class StallMonitor:
             since_us = at_us
         lasted = (s.mono_us - since_us) / 1e6
         return lasted if lasted >= limits.blocked_s else 0.0
-
-
-def stall_monitor(s: RuleContext) -> StallMonitor:
-    """Return the monitor that all rules share."""
-    memo = s.memo("io-stall")
-    watch: StallMonitor | None = memo.get("watch")
-    if watch is None:
-        watch = memo["watch"] = StallMonitor()
-    return watch

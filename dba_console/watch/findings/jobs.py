@@ -13,7 +13,13 @@ from dba_console.core.clock import rfc3339
 from dba_console.core.sanitize import clean
 from dba_console.core.thresholds import JobLimits
 from dba_console.core.units import human_duration
-from dba_console.watch.findings.phrases import are_sessions_fresh, job_evidence, job_subject, since_reading_s
+from dba_console.watch.findings.phrases import (
+    are_sessions_fresh,
+    job_evidence,
+    job_subject,
+    sessions_text,
+    since_reading_s,
+)
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal
 from dba_console.watch.frames.connections import ACTIVE
 from dba_console.watch.frames.job_sessions import find_jobs, job_name
@@ -203,7 +209,7 @@ def _late_signal(s: RuleContext, job: RunningJob, past: JobStatistics, elapsed_s
     busiest = max(sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)), default=None)
     wait = None if busiest is None else wait_text(busiest)
     took = f"{human_duration(elapsed_s)}, typical {human_duration(usual_s)}"
-    waiters = f"; {behind} session{'s wait' if behind > 1 else ' waits'} for it" if behind else ""
+    waiters = f"; {sessions_text(behind)} for it" if behind else ""
     over_s = elapsed_s - usual_s
     return Signal(
         severity="warning",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dba_console.core.units import human_bytes, human_pct
 from dba_console.watch.findings.page_cache_drop import SERIES, cache_dropped, memory_reclaim, reclaim_stall
 from dba_console.watch.findings.phrases import past_time_text
-from dba_console.watch.findings.reclaim_monitor import CacheFallEpisode, reclaim_monitor
+from dba_console.watch.findings.reclaim_monitor import CacheFallEpisode, ReclaimMonitor
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal
 from dba_console.watch.frames.io import derive_devices
 from dba_console.watch.frames.rates import delta, pair
@@ -59,7 +59,7 @@ def cache_reread(s: RuleContext) -> Iterator[Signal]:
     """Lost page cache is read again, at a rate that slows queries, for ten seconds or more: 32 MB/s, and a fifth of the
     time of the device that reads most. Devices differ in bytes per second, so their busy time is measured.
     """
-    watch = reclaim_monitor(s)
+    watch = s.shared(ReclaimMonitor)
     watch.update(s)
     episode, memo = watch.episode, s.memo("cache-reread")
     if episode is None or not episode.cause.reclaimed:
@@ -241,7 +241,8 @@ def _per_s(s: RuleContext) -> tuple[float, float] | None:
     readings: deque[_SwapCounters] = memo.setdefault("readings", deque())
     if vmstat is None or vmstat.pswpin is None or vmstat.pswpout is None:
         return None
-    if memo.get("boot") != s.picture.boot or (readings and not 0 < s.mono_us - readings[-1][0] <= _gap_us(s)):
+    gap_us = max(_GAP_US, 5 * s.picture.tick_us)
+    if memo.get("boot") != s.picture.boot or (readings and not 0 < s.mono_us - readings[-1][0] <= gap_us):
         readings.clear()
     memo["boot"] = s.picture.boot
     readings.append((s.mono_us, vmstat.pswpin, vmstat.pswpout))
@@ -254,10 +255,6 @@ def _per_s(s: RuleContext) -> tuple[float, float] | None:
         return None
     came, went = delta(last[1], first[1]), delta(last[2], first[2])
     return None if came is None or went is None else (came / seconds, went / seconds)
-
-
-def _gap_us(s: RuleContext) -> int:
-    return max(_GAP_US, 5 * s.picture.tick_us)
 
 
 _READ = ("host.memory", "host.vmstat")

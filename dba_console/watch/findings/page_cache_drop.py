@@ -7,7 +7,7 @@ from statistics import median
 
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.watch.findings import io_stall
-from dba_console.watch.findings.reclaim_monitor import FREED, CacheDrop, CacheFallEpisode, reclaim_monitor
+from dba_console.watch.findings.reclaim_monitor import FREED, CacheDrop, CacheFallEpisode, ReclaimMonitor
 from dba_console.watch.findings.rule import RuleContext, Signal, Value
 from dba_console.watch.samples.findings import Severity
 
@@ -31,9 +31,9 @@ def reclaim_stall(s: RuleContext) -> Iterator[Signal]:
     group's limit, zone_reclaim_mode, a full NUMA node, compaction, memory.reclaim. The fall must precede or accompany
     the stall. A freed file looks the same and is left to the rules about I/O.
     """
-    watch = reclaim_monitor(s)
+    watch = s.shared(ReclaimMonitor)
     episode = watch.update(s)
-    stalls = io_stall.stall_monitor(s)
+    stalls = s.shared(io_stall.StallMonitor)
     stall = stalls.update(s)
     if episode is None and not s.is_open("reclaim-stall"):
         return
@@ -135,7 +135,7 @@ def memory_reclaim(s: RuleContext) -> Iterator[Signal]:
     Info from 3 % of memory, a warning from 10 % within half a minute. A write to drop_caches has its own finding; a
     freed file is not reclaim: info from a tenth of memory.
     """
-    episode = reclaim_monitor(s).update(s)
+    episode = s.shared(ReclaimMonitor).update(s)
     if episode is None or s.is_open("reclaim-stall") or episode.cause.name == "drop_caches":
         return
     limits = s.limits.memory
@@ -158,7 +158,7 @@ def memory_reclaim(s: RuleContext) -> Iterator[Signal]:
 
 def cache_dropped(s: RuleContext) -> Iterator[Signal]:
     """A process wrote to drop_caches; a warning if a tenth of memory was dropped."""
-    watch = reclaim_monitor(s)
+    watch = s.shared(ReclaimMonitor)
     watch.update(s)
     drop = watch.drop
     if drop is None or s.mono_us - drop.seen_mono_us > DROP_SHOWN_US:

@@ -14,6 +14,7 @@ from dba_console.core.units import human_duration
 from dba_console.watch.findings.rule import RuleContext, Value
 from dba_console.watch.frames.connections import IN_TRANSACTION
 from dba_console.watch.frames.job_sessions import find_jobs
+from dba_console.watch.frames.rates import share_pct
 from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.jobs import JobKey
 from dba_console.watch.samples.postgres import WITHHELD, Activity, Horizon
@@ -126,9 +127,14 @@ def prepared_transaction_text(s: RuleContext) -> str:
     return "a prepared transaction" + (f", one of {len(rows)}" if rows else "")
 
 
-def sessions_text(count: int, verb: str = "wait") -> str:
+def sessions_text(count: int) -> str:
     """`1 session waits`, `18 sessions wait`."""
-    return f"{count} session {verb}s" if count == 1 else f"{count} sessions {verb}"
+    return "1 session waits" if count == 1 else f"{count} sessions wait"
+
+
+def round_number(number: float | None) -> float | None:
+    """Return a number for the evidence, with one digit: more would be noise, and change in every tick."""
+    return None if number is None else round(number, 1)
 
 
 # Past and future times in sentences.
@@ -179,9 +185,14 @@ def mounts_of(s: RuleContext) -> list[Mount]:
     return [] if mounts is None else [mount for mount in mounts.mounts if mount.holds]
 
 
+def belongs_to_server(held: str) -> bool:
+    """Whether PostgreSQL needs it to run: not an archive, a log or a recording."""
+    return held in _SERVER or held.startswith("tablespace:")
+
+
 def holds_server(mount: Mount) -> bool:
     """Whether the server stops, or its queries fail, when this file system is full."""
-    return any(held in _SERVER or held.startswith("tablespace:") for held in mount.holds)
+    return any(map(belongs_to_server, mount.holds))
 
 
 def mount_text(mount: Mount) -> str:
@@ -194,9 +205,9 @@ def mount_text(mount: Mount) -> str:
 
 def share_used(mount: Mount) -> float | None:
     """Return the used percentage as df shows it: of the space available to an unprivileged writer."""
-    if mount.used is None or mount.available is None or mount.used + mount.available <= 0:
-        return None
-    return 100.0 * mount.used / (mount.used + mount.available)
+    return (
+        None if mount.used is None or mount.available is None else share_pct(mount.used, mount.used + mount.available)
+    )
 
 
 # Common to the rules about jobs: names, and times of the part `jobs` by the monotonic clock.

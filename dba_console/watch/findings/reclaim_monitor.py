@@ -469,12 +469,3 @@ def _typical_read_rate(s: RuleContext, until_us: int) -> float | None:
         value for at_us, value in s.history.series("io.read_bytes_per_s") if until_us - 60_000_000 <= at_us <= until_us
     ]
     return median(values) if values else None
-
-
-def reclaim_monitor(s: RuleContext) -> ReclaimMonitor:
-    """Return the monitor that all rules about memory share."""
-    memo = s.memo("reclaim")
-    watch: ReclaimMonitor | None = memo.get("watch")
-    if watch is None:
-        watch = memo["watch"] = ReclaimMonitor()
-    return watch

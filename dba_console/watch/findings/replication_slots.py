@@ -9,7 +9,7 @@ from typing import Any
 
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes
-from dba_console.watch.findings.phrases import future_time_text
+from dba_console.watch.findings.phrases import future_time_text, round_number
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_while_stale, unobserved_us
 from dba_console.watch.frames.rates import WINDOW_S, SeriesTrend, fit_trend, recent_points, slope
 from dba_console.watch.frames.replication import lsn_distance
@@ -50,11 +50,6 @@ def wal_rate(s: RuleContext) -> float | None:
 def recent_growth(series: Points) -> float | None:
     """Return growth per second over the last ten seconds; None with fewer than four readings. Not a trend."""
     return slope(series, window_s=10.5, min_span_s=5.0, min_points=4)
-
-
-def round_number(number: float | None) -> float | None:
-    """Return a number for the evidence, with one digit: more would be noise, and change in every tick."""
-    return None if number is None else round(number, 1)
 
 
 def seconds_until_full(room: float | None, per_s: float | None) -> float | None:

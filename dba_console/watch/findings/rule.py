@@ -5,35 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dba_console.core.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.connections import derive_connections
-from dba_console.watch.frames.disks import derive_disks
-from dba_console.watch.frames.io import derive_io
-from dba_console.watch.frames.memory import derive_memory
-from dba_console.watch.frames.model import (
-    Connections,
-    Disks,
-    Io,
-    Locks,
-    Memory,
-    Progress,
-    Replication,
-    Safety,
-    SelfFrame,
-    TargetFrame,
-)
+from dba_console.watch.frames.model import Connections, Progress, Safety
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
-from dba_console.watch.frames.replication import derive_replication
 from dba_console.watch.frames.safety import derive_safety
-from dba_console.watch.frames.sessions import derive_locks
-from dba_console.watch.frames.target import derive_own, derive_target
 from dba_console.watch.probes.postgres.connect_errors import HINTS, KINDS
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.findings import Severity
+
+T = TypeVar("T")
 
 # A signal: what one rule reports in one tick.
 
@@ -121,6 +106,14 @@ class RuleContext:
         """Return what a rule keeps between ticks, under its own name; empty when the agent starts."""
         return self._memos.setdefault(name, {})
 
+    def shared(self, kind: type[T]) -> T:
+        """Return the one object of this kind that rules keep between ticks; made on first use."""
+        memo = self.memo(kind.__qualname__)
+        if "state" not in memo:
+            memo["state"] = kind()
+        state: T = memo["state"]
+        return state
+
     def is_open(self, rule: str, subject: str = "") -> bool:
         """Whether this is already raised: then the threshold for clearing applies, not the one for raising."""
         return (rule, subject) in self._open
@@ -146,40 +139,12 @@ class RuleContext:
         return derive_connections(self.facts)
 
     @cached_property
-    def io(self) -> Io:
-        return derive_io(self.facts)
-
-    @cached_property
-    def memory(self) -> Memory:
-        return derive_memory(self.facts)
-
-    @cached_property
     def safety(self) -> Safety:
         return derive_safety(self.facts)
 
     @cached_property
     def progress(self) -> Progress:
         return derive_progress(self.facts)
-
-    @cached_property
-    def locks(self) -> Locks:
-        return derive_locks(self.facts)
-
-    @cached_property
-    def replication(self) -> Replication:
-        return derive_replication(self.facts)
-
-    @cached_property
-    def disks(self) -> Disks:
-        return derive_disks(self.facts)
-
-    @cached_property
-    def console(self) -> SelfFrame:
-        return derive_own(self.facts)
-
-    @cached_property
-    def target(self) -> TargetFrame:
-        return derive_target(self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,26 +192,32 @@ def keep_signals_briefly(known: str | Callable[[RuleContext], bool], rule_check:
 
     `known` is the name of a part, whose newest attempt must have given a reading, or a function that decides.
     """
-    is_known = _is_part_read(known) if isinstance(known, str) else known
+    is_known = (lambda s: _has_reading(s, known, unread=False)) if isinstance(known, str) else known
+    return _keep_signals(rule_check, is_known, lambda s: LATE_US if _is_late(s) else LOST_US)
+
+
+def _keep_signals(
+    rule_check: RuleCheck, is_known: Callable[[RuleContext], bool], kept_us: Callable[[RuleContext], int]
+) -> RuleCheck:
+    """Run the check while the state is known; else its last signals hold for `kept_us`."""
     key = f"last:{rule_check.__module__}.{rule_check.__qualname__}"
 
+    @wraps(rule_check)
     def check(s: RuleContext) -> Iterable[Signal]:
         memo = s.memo(key)
-        if not is_known(s):
-            age_us = s.mono_us - memo.get("at_us", -LATE_US)
-            return list(memo["seen"]) if age_us < (LATE_US if _is_late(s) else LOST_US) else []
-        memo["seen"], memo["at_us"] = list(rule_check(s)), s.mono_us
+        if is_known(s):
+            memo["seen"], memo["at_us"] = list(rule_check(s)), s.mono_us
+        elif "seen" not in memo or s.mono_us - memo["at_us"] >= kept_us(s):
+            return []
         return list(memo["seen"])
 
     return check
 
 
-def _is_part_read(part: str) -> Callable[[RuleContext], bool]:
-    def is_read(s: RuleContext) -> bool:
-        latest = s.picture.latest.get(part)
-        return latest is not None and latest.part.reading is not None
-
-    return is_read
+def _has_reading(s: RuleContext, part: str, *, unread: bool) -> bool:
+    """Whether the newest attempt at the part gave a reading; `unread` if there was no attempt yet."""
+    latest = s.picture.latest.get(part)
+    return unread if latest is None else latest.part.reading is not None
 
 
 def _is_late(s: RuleContext) -> bool:
@@ -281,18 +252,7 @@ MAX_STEP_US = 8_000_000
 
 def keep_signals_while_stale(part: str, rule_check: RuleCheck) -> RuleCheck:
     """Run the check if the newest attempt at the part gave a reading, else keep its last signals."""
-
-    @wraps(rule_check)
-    def check(s: RuleContext) -> Iterable[Signal]:
-        memo = s.memo(f"unread:{rule_check.__module__}.{rule_check.__qualname__}")
-        latest = s.picture.latest.get(part)
-        if latest is not None and latest.part.reading is None:
-            seen: list[Signal] = memo.get("seen", [])
-            return seen if s.mono_us - memo.get("at_us", 0) < KEPT_US else []
-        memo["seen"], memo["at_us"] = list(rule_check(s)), s.mono_us
-        return list(memo["seen"])
-
-    return check
+    return _keep_signals(rule_check, lambda s: _has_reading(s, part, unread=True), lambda s: KEPT_US)
 
 
 def unobserved_us(memo: dict[str, Any], mono_us: int) -> int:

@@ -7,7 +7,7 @@ time start over after a gap, and durations use the monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import structs
 
@@ -43,13 +43,30 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PartReading, Picture
 from dba_console.watch.samples.findings import FindingNow, FindingsNow, Severity
 
-# All rules, in the order they are run.
 
-RULES: tuple[Rule, ...] = (
-    *memory.RULES, *io.RULES, *locks.RULES, *connections.RULES, *safety.RULES, *wal.RULES, *disks.RULES, *jobs.RULES,
-    *server.RULES, *cluster.RULES, *console.RULES,
-)  # fmt: skip
+class Family(NamedTuple):
+    """A module of rules, its title in the documentation, and the name of its thresholds in `Limits`."""
 
+    title: str
+    limits: str
+    rules: Sequence[Rule]
+
+
+FAMILIES = (
+    Family("Connections", "connections", connections.RULES),
+    Family("Locks", "locks", locks.RULES),
+    Family("I/O", "io", io.RULES),
+    Family("Memory", "memory", memory.RULES),
+    Family("Checksums, transaction ids, autovacuum, catalogs", "safety", safety.RULES),
+    Family("Dumps, restores", "jobs", jobs.RULES),
+    Family("WAL, archiving, replication", "wal", wal.RULES),
+    Family("Disks", "disks", disks.RULES),
+    Family("The server", "server", server.RULES),
+    Family("The cluster", "cluster", cluster.RULES),
+    Family("The console itself", "console", console.RULES),
+)
+
+RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.rules)
 
 GAP_US = 5_000_000
 """Ticks further apart are a gap (or five intervals, if longer)."""
@@ -110,7 +127,7 @@ class RuleEngine:
         found = self._open.get(finding_id)
         if found is None:
             return None
-        self.marks.acknowledge(finding_id, who, note, wall_us)
+        self.marks.acknowledge(finding_id, who, note)
         return self._apply_mark("acknowledged", found, wall_us)
 
     def silence(self, finding_id: str, until_us: int, who: str, note: str, wall_us: int) -> FindingChange | None:
@@ -121,7 +138,7 @@ class RuleEngine:
         found = self._open.get(finding_id)
         if found is None and finding_id.partition(":")[0] not in self.rule_names:
             return None
-        self.marks.silence(finding_id, until_us, who, note, wall_us)
+        self.marks.silence(finding_id, until_us, who, note)
         if found is None:
             return FindingChange("silenced", _placeholder(finding_id, until_us, who, note, wall_us))
         return self._apply_mark("silenced", found, wall_us)

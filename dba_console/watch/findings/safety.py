@@ -85,7 +85,8 @@ def _failure_signal(s: RuleContext, damaged: list[DatabaseDamage]) -> Signal:
     text = f"{_failure_text(failures)} in {where}"
     if last_us is not None:
         text += f", the last {past_time_text(last_us, s.now_us)}"
-    elsewhere = "; the server's counter was reset since" if _was_reset(damaged) else ""
+    was_reset = any(one.counter < one.failures for one in damaged)
+    elsewhere = "; the server's counter was reset since" if was_reset else ""
     evidence: dict[str, Any] = {
         "checksum_failures": failures,
         "checksum_failures_since_start": fresh,
@@ -115,10 +116,6 @@ def _database_text(one: DatabaseDamage) -> str:
 
 def _failure_text(count: int) -> str:
     return "A page failed its checksum" if count == 1 else f"{count} reads failed their checksum"
-
-
-def _was_reset(damaged: list[DatabaseDamage]) -> bool:
-    return any(one.counter < one.failures for one in damaged)
 
 
 def checksums_off(s: RuleContext) -> Iterator[Signal]:

@@ -220,8 +220,7 @@ def settings_changed(s: RuleContext) -> Iterator[Signal]:
 
 def _update_state(s: RuleContext) -> _ServerState:
     """Return the state, updated with this tick's reading once for all rules of this file."""
-    state = s.memo("server-changes").setdefault("memory", _ServerState())
-    assert isinstance(state, _ServerState)
+    state = s.shared(_ServerState)
     reading, server = s.picture.current.get("pg.server"), s.picture.now("pg.server", Server)
     if reading is not None and server is not None and reading.part.at_us != state.at_us:
         state.at_us = reading.part.at_us

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dba_console.core.clock import age_s
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes, human_duration
+from dba_console.watch.findings.phrases import sessions_text
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_while_stale, unobserved_us
 from dba_console.watch.frames.replication import apply_delay_s, lsn_distance
 from dba_console.watch.samples import postgres
@@ -95,11 +96,12 @@ def standby_gone(s: RuleContext) -> Iterator[Signal]:
         - sum(row.sync_state in SYNCHRONOUS and row.state == "streaming" for row in now.standbys),
     )
     waiting = _waiting_commits(s) if missing else 0
-    gone = [(name, seen) for name, seen in known.items() if _is_missed(s, seen)]
+    allowed_us = s.limits.wal.standby_gone_s * 1e6
+    gone = [(name, seen) for name, seen in known.items() if s.mono_us - seen.last_us >= allowed_us]
     for name, seen in gone:
         yield _gone_signal(s, name, seen, missing=missing, waiting=waiting)
     since_us = memo.setdefault("waiting_us", s.mono_us) if missing and waiting else memo.pop("waiting_us", None)
-    lasted = since_us is not None and s.mono_us - since_us >= s.limits.wal.standby_gone_s * 1e6
+    lasted = since_us is not None and s.mono_us - since_us >= allowed_us
     if missing and waiting and lasted and not gone:
         yield _commits_wait_signal(missing, waiting)
 
@@ -126,17 +128,13 @@ def _update_known(s: RuleContext, known: dict[StandbyName, KnownStandby], now: p
             del known[name]
 
 
-def _is_missed(s: RuleContext, seen: KnownStandby) -> bool:
-    return s.mono_us - seen.last_us >= s.limits.wal.standby_gone_s * 1e6
-
-
 def _gone_signal(s: RuleContext, name: StandbyName, seen: KnownStandby, *, missing: int, waiting: int) -> Signal:
     subject = standby_subject(name)
     hangs = missing > 0 and seen.sync_state in SYNCHRONOUS
     streamed_s = (seen.last_us - seen.first_us) / 1e6
     text = f"{seen.noun.capitalize()} {subject} is gone after streaming for {human_duration(streamed_s)}"
     if hangs:
-        text += f": commits wait for a synchronous standby ({_sessions(waiting)} now)"
+        text += f": commits wait for a synchronous standby ({sessions_text(waiting)} now)"
     return Signal(
         severity="critical" if hangs else "warning",
         text=text,
@@ -155,15 +153,11 @@ def _gone_signal(s: RuleContext, name: StandbyName, seen: KnownStandby, *, missi
     )
 
 
-def _sessions(waiting: int) -> str:
-    return "1 session waits" if waiting == 1 else f"{waiting} sessions wait"
-
-
 def _commits_wait_signal(missing: int, waiting: int) -> Signal:
     return Signal(
         severity="critical",
-        text=f"{_sessions(waiting)} for a standby to commit: synchronous_standby_names requires {missing} more than "
-        "stream",
+        text=f"{sessions_text(waiting)} for a standby to commit: synchronous_standby_names requires {missing} more "
+        "than stream",
         evidence={"synchronous_missing": missing, "waiting_commits": waiting},
         series=("connections.active",),
         advice=_SYNC_ADVICE,

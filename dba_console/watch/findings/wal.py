@@ -10,12 +10,11 @@ from dba_console.core.clock import age_s
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.watch.findings import replication, replication_slots
-from dba_console.watch.findings.phrases import future_time_text, past_time_text
+from dba_console.watch.findings.phrases import future_time_text, past_time_text, round_number
 from dba_console.watch.findings.replication_slots import (
     RATE_POINTS,
     RATE_WINDOW_S,
     SEGMENT_BYTES,
-    round_number,
     seconds_until_full,
     segment_bytes,
     wal_mount,

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from dba_console.core.clock import age_s
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration, human_pct
-from dba_console.watch.findings.phrases import YEAR_S, future_time_text
-from dba_console.watch.findings.replication_slots import round_number
+from dba_console.watch.findings.phrases import YEAR_S, future_time_text, round_number, sessions_text
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_while_stale
 from dba_console.watch.frames.progress import done_pct
 from dba_console.watch.frames.safety import WRAP_AGE, Thresholds, series_name, thresholds
@@ -386,8 +385,7 @@ def _text(work: WraparoundVacuum, count: int, *, waited: bool) -> str:
     if not waited:
         return text
     wait = "" if work.wait_s is None else f", for up to {human_duration(work.wait_s)}"
-    sessions = "1 session waits" if work.behind == 1 else f"{work.behind} sessions wait"
-    return f"{text}: {sessions} for it{wait}"
+    return f"{text}: {sessions_text(work.behind)} for it{wait}"
 
 
 VACUUM_RULES: tuple[Rule, ...] = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import asdict
+
 from dba_console.core.clock import rfc3339
 from dba_console.watch.frames.model import ClusterPanel
 from dba_console.watch.frames.panel_status import fill_status
@@ -113,16 +115,10 @@ def _node(node: NodeNow, primary: NodeNow | None, details: NodeDetails | None, m
         age_s=_age_s(mono_us, node.at_us),
         replay_paused=node.replay_paused,
         receiver=node.receiver,
-        slots=[
-            NodeSlot(
-                name=one.name, kind=one.kind, active=one.active, wal_status=one.wal_status,
-                retained_bytes=one.retained_bytes,
-            )
-            for one in node.slots
-        ],
+        slots=[NodeSlot(**asdict(one)) for one in node.slots],
         error=node.error or None,
         since=rfc3339(node.since_us) if node.error else None,
-    )  # fmt: skip
+    )
     if details is not None:
         delay_ms = int(details.settings.get("recovery_min_apply_delay") or 0)
         row.apply_delay_s = delay_ms / 1000 if delay_ms and node.role == "standby" else None

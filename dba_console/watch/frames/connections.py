@@ -249,13 +249,22 @@ def _limits(panel: Connections, facts: PictureFacts) -> None:
     panel.max = facts.number("max_connections")
     if panel.max is None and control is not None:
         panel.max = control.max_connections
-    panel.reserved_superuser = facts.number("superuser_reserved_connections")
-    panel.reserved_role = facts.number("reserved_connections")
-    if panel.reserved_role is None and facts.major is not None and facts.major < 16:
-        panel.reserved_role = 0  # reserved_connections came with 16
-    if panel.max is not None and panel.reserved_superuser is not None and panel.reserved_role is not None:
-        panel.usable = max(0, panel.max - panel.reserved_superuser - panel.reserved_role)
+    panel.reserved_superuser, panel.reserved_role = _reserved(facts)
+    panel.usable = usable_of(facts)
     panel.used_pct = share_pct(panel.used, panel.usable)
+
+
+def _reserved(facts: PictureFacts) -> tuple[int | None, int | None]:
+    """Return superuser_reserved_connections and reserved_connections, which came with 16."""
+    role = facts.number("reserved_connections")
+    before_16 = facts.major is not None and facts.major < 16
+    return facts.number("superuser_reserved_connections"), 0 if role is None and before_16 else role
+
+
+def usable_of(facts: PictureFacts) -> int | None:
+    """Return max_connections less both reserves (postinit.c); None if one is unknown."""
+    most, (superuser, role) = facts.number("max_connections"), _reserved(facts)
+    return None if most is None or superuser is None or role is None else max(0, most - superuser - role)
 
 
 def _growth(panel: Connections, facts: PictureFacts) -> None:

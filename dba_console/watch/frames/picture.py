@@ -6,6 +6,7 @@ are decoded on demand and cached: a panel that is not drawn costs nothing.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -121,13 +122,11 @@ class Picture:
 
     def without(self, prefix: str) -> Picture:
         """Return the picture without the parts whose name has that prefix."""
-        picture = Picture()
-        picture.seq, picture.wall_us, picture.mono_us = self.seq, self.wall_us, self.mono_us
-        picture.boot, picture.tick_us, picture.step_us = self.boot, self.tick_us, self.step_us
-        picture.settled = self.settled
-        picture.latest = {name: part for name, part in self.latest.items() if not name.startswith(prefix)}
-        picture.current = {name: part for name, part in self.current.items() if not name.startswith(prefix)}
-        picture.previous = {name: part for name, part in self.previous.items() if not name.startswith(prefix)}
+        picture = copy(self)
+        picture.latest, picture.current, picture.previous = (
+            {name: part for name, part in parts.items() if not name.startswith(prefix)}
+            for parts in (self.latest, self.current, self.previous)
+        )
         return picture
 
     def elapsed_s(self, name: str) -> float | None:

@@ -268,13 +268,12 @@ def _scatter(points: Points, per_s: float) -> float:
     return median([abs(offset - middle) for offset in offsets])
 
 
-def mean_rate(series: Points, *, min_span_s: float, window_s: float = float("inf")) -> float | None:
+def mean_rate(series: Points, *, min_span_s: float) -> float | None:
     """Return the advance of a counter per second over the whole continuous series; None if it is short or went back."""
-    recent = recent_points(series, window_s)
+    recent = recent_points(series, float("inf"))
     if len(recent) < 2:
         return None
     seconds = (recent[-1][0] - recent[0][0]) / 1e6
-    moved = recent[-1][1] - recent[0][1]
     if seconds < min_span_s or any(b[1] < a[1] for a, b in pairwise(recent)):
         return None
-    return moved / seconds
+    return (recent[-1][1] - recent[0][1]) / seconds

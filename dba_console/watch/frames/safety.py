@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
 from dba_console.core.clock import age_s, rfc3339
 from dba_console.watch.frames.model import Safety
 from dba_console.watch.frames.panel_status import fill_status
@@ -158,16 +160,7 @@ def _horizon(panel: Safety, facts: PictureFacts) -> None:
     if horizon is None:
         return
     panel.horizon = [
-        HorizonRow(
-            kind=row.kind,
-            who=row.who,
-            pid=row.pid,
-            database=row.database,
-            state=row.state,
-            xid_age=row.xid_age,
-            since=rfc3339(row.since),
-            since_age_s=age_s(facts.server_now_us, row.since),
-        )
+        HorizonRow(**asdict(row) | {"since": rfc3339(row.since)}, since_age_s=age_s(facts.server_now_us, row.since))
         for row in sorted(horizon.rows, key=_holder_order)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from math import isfinite
 from typing import Any
@@ -45,25 +46,17 @@ _MAX_NAME_WIDTH = 14
 NumberFormat = Callable[[float | None], str]
 
 
-def _bytes_rate_text(value: float | None) -> str:
-    return human_bytes(value, per_s=True)
-
-
-def _per_second_text(value: float | None) -> str:
-    return human_count(value, per_s=True)
-
-
 def _per_minute_text(value: float | None) -> str:
     return human_count(value) + ("" if value is None else "/min")
 
 
 _UNITS: tuple[tuple[str, NumberFormat], ...] = (
-    ("_bytes_per_s", _bytes_rate_text),
+    ("_bytes_per_s", partial(human_bytes, per_s=True)),
     ("_bytes", human_bytes),
     ("_pct", human_pct),
     ("avg10", human_pct),
     ("avg60", human_pct),
-    ("_per_s", _per_second_text),
+    ("_per_s", partial(human_count, per_s=True)),
     ("_per_min", _per_minute_text),
     ("_ms", milliseconds),
     ("_s", human_duration),

@@ -180,22 +180,12 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.locks
     if panel.waiting is None and not panel.trees:
         return Detail("Locks", tuple(phrases.note_lines(panel, width)))
-    head = [
-        join(
-            [
-                fact("waiting", integer(panel.waiting)),
-                fact("longest", _longest_text(panel.waiting, panel.longest_wait_s)),
-            ]
-        )
-    ]
+    longest = "nobody" if panel.waiting == 0 else human_duration(panel.longest_wait_s)
+    head = [join([fact("waiting", integer(panel.waiting)), fact("longest", longest)])]
     blocks = blocked_elsewhere(panel.trees)
     rows = tuple(_node_row(position, blocks) for position in walk_trees(panel.trees))
     table = Table("locks", _COLUMNS, rows, None, "Lock waits", "no lock waits")
     return Detail("Locks", phrases.head_lines(panel, head, width), (table,))
-
-
-def _longest_text(waiting: int | None, longest_s: float | None) -> str:
-    return "nobody" if waiting == 0 else human_duration(longest_s)
 
 
 def _node_row(position: TreePosition, blocks: dict[int, list[int]]) -> TableRow:

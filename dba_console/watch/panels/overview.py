@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 
 import msgspec
@@ -102,7 +103,7 @@ def _chart(name: str, frame: Frame, history: ChartHistory) -> Chart:
             return Chart("iowait", points, human_pct, min_top=10)
         return Chart("I/O full stall", points, human_pct, min_top=10, shown_value=("10s avg", frame.io.psi_full_avg10))
     if name == "throughput":
-        return Chart("read + write", _throughput(history), _bytes_rate_text, min_top=float(1 << 20))
+        return Chart("read + write", _throughput(history), partial(human_bytes, per_s=True), min_top=float(1 << 20))
     span = max((frame.memory.total_bytes or 0) / 20, 1 << 20)
     return Chart(name, history.series(f"memory.{name}_bytes"), human_bytes, starts_at_zero=False, min_span=span)
 
@@ -110,10 +111,6 @@ def _chart(name: str, frame: Frame, history: ChartHistory) -> Chart:
 def _throughput(history: ChartHistory) -> list[charts.Point]:
     written = dict(history.series("io.write_bytes_per_s"))
     return [(at, read + written[at]) for at, read in history.series("io.read_bytes_per_s") if at in written]
-
-
-def _bytes_rate_text(value: float | None) -> str:
-    return human_bytes(value, per_s=True)
 
 
 # Layout rows: panels stacked, each as high as it needs and the screen allows.

@@ -77,14 +77,14 @@ def first_fitting(cells: int, *wordings: Line) -> Line:
     return wordings[-1]
 
 
-def join_fitting(cells: int, facts: Sequence[Line], between: Span | str = SEPARATOR) -> Line:
+def join_fitting(cells: int, facts: Sequence[Line]) -> Line:
     """Return as many of the facts, most important first, as fit in `cells`; at least the first."""
     kept: list[Line] = []
     for one in facts:
-        if kept and line_width(join([*kept, one], between)) > cells:
+        if kept and line_width(join([*kept, one])) > cells:
             break
         kept.append(one)
-    return join(kept, between)
+    return join(kept)
 
 
 def reflow(line: Line, cells: int) -> list[Line]:

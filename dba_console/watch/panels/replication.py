@@ -174,16 +174,13 @@ def _lag_fact(panel: Replication) -> Line:
     return fact("lag", human_bytes(panel.lag_bytes) + time, level_style(beyond_s, *LAG_S) if time else "")
 
 
-def _delay_fact(seconds: float) -> Line:
-    return fact("recovery_min_apply_delay", human_duration(seconds))
-
-
 def _role_line(panel: Replication, width: int) -> Line:
     if panel.role == "standby":
         receiver = panel.receiver_status or ("no receiver" if panel.receiver_pid is None else "receiver ?")
         host = f" from {name_of(panel.receiver_host, 20)}" if panel.receiver_host else ""
         paused = [text_line("replay paused", "warn")] if panel.replay_paused else []
-        delay = [] if panel.apply_delay_s is None else [_delay_fact(panel.apply_delay_s)]
+        delay_s = panel.apply_delay_s
+        delay = [] if delay_s is None else [fact("recovery_min_apply_delay", human_duration(delay_s))]
         return join_fitting(width, [*paused, _lag_fact(panel), *delay, text_line(f"{name_of(receiver, 20)}{host}")])
     count = sum(is_standby(row) for row in panel.standbys)
     wal = fact("wal", human_bytes(panel.wal_bytes_per_s, per_s=True))

@@ -13,7 +13,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, overload
 
-from dba_console.core.sanitize import clean
+from dba_console.core.sanitize import clean as clean
 
 # Text in terminal cells: measured, padded, cut.
 #
@@ -70,26 +70,6 @@ def cut(text: str, cells: int) -> str:
         taken += step
     return "".join(kept) + "…"
 
-
-__all__ = [
-    "Cell",
-    "Detail",
-    "LazyLines",
-    "Line",
-    "Span",
-    "Style",
-    "Table",
-    "TableColumn",
-    "TableRow",
-    "clean",
-    "cut",
-    "fit",
-    "fit_line",
-    "line",
-    "line_text",
-    "line_width",
-    "text_width",
-]  # fmt: skip
 
 Style = Literal["", "dim", "title", "ok", "warn", "crit", "stale", "changed", "bar", "key", "head", "selected"]
 """Meaning of a span. The screen maps it to colours, text output ignores it; text never depends on it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dba_console.core.clock import SYSTEM, Clock
@@ -24,18 +23,13 @@ class LaneTimeout(Exception):
     """The job did not end before its deadline; its thread was abandoned."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Job:
-    call: Callable[[], object]
-    result: _JobResult
+    """A call and its result: set by one thread, awaited by another."""
 
+    __slots__ = ("call", "done", "error", "value")
 
-class _JobResult:
-    """The result of a job: set by one thread, awaited by another."""
-
-    __slots__ = ("done", "error", "value")
-
-    def __init__(self) -> None:
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
         self.done = threading.Event()
         self.value: object = None
         self.error: BaseException | None = None
@@ -62,10 +56,10 @@ class _Worker:
             if job is None:
                 break
             try:
-                job.result.value = job.call()
+                job.value = job.call()
             except BaseException as error:
-                job.result.error = error
-            job.result.done.set()
+                job.error = error
+            job.done.set()
             del job
             if self.abandoned:
                 break
@@ -75,24 +69,24 @@ class _Worker:
 class PendingCall(Generic[T]):
     """A job that runs in a lane."""
 
-    __slots__ = ("_lane", "_result")
+    __slots__ = ("_job", "_lane")
 
-    def __init__(self, lane: Lane, answer: _JobResult) -> None:
+    def __init__(self, lane: Lane, job: _Job) -> None:
         self._lane = lane
-        self._result = answer
+        self._job = job
 
     def ready(self, until_us: int) -> bool:
         """Wait until monotonic `until_us` and return whether the job has ended; a job that has not continues."""
-        return self._result.done.wait(max(0.0, (until_us - self._lane.clock.mono_us()) / 1e6))
+        return self._job.done.wait(max(0.0, (until_us - self._lane.clock.mono_us()) / 1e6))
 
     def result(self, until_us: int) -> T:
         """Return the job's result, or raise its exception. Raises LaneTimeout if it is not ready by `until_us`."""
         if not self.ready(until_us):
             self._lane.abandon()
             raise LaneTimeout(self._lane.name)
-        if self._result.error is not None:
-            raise self._result.error
-        return self._result.value  # type: ignore[return-value] # the result is untyped, the job that sets it is typed
+        if self._job.error is not None:
+            raise self._job.error
+        return self._job.value  # type: ignore[return-value] # the result is untyped, the job that sets it is typed
 
 
 class Lane:
@@ -116,9 +110,9 @@ class Lane:
             raise LaneTimeout(self.name)
         if self._worker is None:
             self._worker = _Worker(self.name)
-        answer = _JobResult()
-        self._worker.assign(_Job(call, answer))
-        return PendingCall(self, answer)
+        job = _Job(call)
+        self._worker.assign(job)
+        return PendingCall(self, job)
 
     def call(self, call: Callable[[], T], timeout_s: float) -> T:
         """Run `call` in the lane, for at most `timeout_s` seconds. Raises LaneTimeout, or the exception of the call."""

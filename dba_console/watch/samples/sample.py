@@ -78,9 +78,6 @@ PARTS: dict[str, PartKind] = {kind.name: kind for kind in _PART_KINDS}
 
 Status = Literal["ok", "stale", "denied", "unsupported", "timeout", "error"]
 
-FORMAT = 1
-"""Version of the sample encoding. Fields added at the end of a struct do not raise it."""
-
 
 class Part(Struct, array_like=True, frozen=True, dict=True):
     """One probe's result.

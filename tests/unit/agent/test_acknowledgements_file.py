@@ -23,7 +23,7 @@ from tests.clocks import HeldClock
 
 ENTRIES: OperatorEntries = {
     "acknowledged": {},
-    "silenced": {"disk-filling": FindingMark(who="ann", note="", set_us=1, until_us=9)},
+    "silenced": {"disk-filling": FindingMark(who="ann", note="", until_us=9)},
 }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Sequence
 
 from dba_console.watch.probes.host import file_systems
-from dba_console.watch.probes.host.clock_error import read_clock_error_us
 from dba_console.watch.probes.host.file_systems import mount_of_path, read_mounts
 from dba_console.watch.probes.host.kernel_files import read_file, read_int, read_word
 from dba_console.watch.samples.host import Cpu, Disk, Disks, HostSettings, MemInfo, NumaNode, PressureStall, VmStat
@@ -313,3 +313,34 @@ def _numastat(path: str) -> dict[bytes, int]:
         return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False)}
     except (OSError, ValueError):
         return {}
+
+
+# How far the host's clock may be off, as the kernel's clock discipline knows it: adjtimex(2).
+
+_UNSYNCHRONIZED = 0x0040
+"""STA_UNSYNC of linux/timex.h."""
+
+
+class _Timex(ctypes.Structure):
+    """The beginning of struct timex; the rest is only padding here."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 512),
+    )
+
+
+_adjtimex = getattr(ctypes.CDLL(None, use_errno=True), "adjtimex", None)
+
+
+def read_clock_error_us() -> int | None:
+    """Return the maximum error of the clock against UTC in microseconds; None if it is not synchronized, or unknown."""
+    timex = _Timex()
+    if _adjtimex is None or _adjtimex(ctypes.byref(timex)) < 0 or timex.status & _UNSYNCHRONIZED:
+        return None
+    return int(timex.maxerror)

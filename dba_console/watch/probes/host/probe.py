@@ -99,17 +99,11 @@ class HostProbe:
         except _Missing as missing:
             return None, missing.status, missing.note
         except PermissionError as error:
-            return (
-                None,
-                "denied",
-                f"{_file_text(error)} is not readable: run the agent as root or as the server's owner",
-            )
+            note = f"{_file_text(error)} is not readable: run the agent as root or as the server's owner"
+            return None, "denied", note
         except FileNotFoundError as error:
-            return (
-                None,
-                "unsupported",
-                f"{_file_text(error)} does not exist: this kernel or container does not provide it",
-            )
+            note = f"{_file_text(error)} does not exist: this kernel or container does not provide it"
+            return None, "unsupported", note
         except Exception as error:
             return None, "error", f"{name} cannot be read: {error}"
 
@@ -153,20 +147,14 @@ class HostProbe:
         reading = self._titles.read(reader.postmaster, children)
         # In blind mode the titles are the only source of which backends are active.
         self._active_by_title = frozenset(row.pid for row in reading.rows if row.state and row.state != "idle")
-        if reading.unreadable:
-            note = f"{reading.unreadable} process titles could not be read in time: those processes are blocked"
-            return reading, "ok", note
-        return reading, "ok", None
+        note = f"{reading.unreadable} process titles could not be read in time: those processes are blocked"
+        return reading, "ok", note if reading.unreadable else None
 
     def _process_reader(self, context: HostContext) -> ProcessReader:
         pid = context.postmaster_pid
         if pid is None:
             hidden = hidepid_option(self._proc)
-            why = (
-                ""
-                if hidden is None
-                else f": {self._proc} is mounted with {hidden}, run it as root or the server's user"
-            )
+            why = f": {self._proc} is mounted with {hidden}, run it as root or the server's user" if hidden else ""
             raise _Missing("unsupported", NO_POSTMASTER + why)
         if self._processes is None or self._processes.postmaster != pid:
             if self._processes is not None:

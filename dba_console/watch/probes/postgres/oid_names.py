@@ -83,7 +83,7 @@ class OidNames:
         """Return the query for the unknown OIDs."""
         requested = sorted(self._unknown)[:_AT_ONCE]
         arrays = tuple(
-            _oid_array(oid for kind, oid in requested if kind == wanted) for wanted in ("database", "role", "relation")
+            oid_array(oid for kind, oid in requested if kind == wanted) for wanted in ("database", "role", "relation")
         )
         return Command("names", sql, arrays)
 
@@ -132,5 +132,6 @@ def decode_name(raw: bytes, codec: str) -> str:
         return decode(raw, codec)
 
 
-def _oid_array(oids: Iterable[int]) -> bytes:
+def oid_array(oids: Iterable[int]) -> bytes:
+    """Return an array literal."""
     return ("{" + ",".join(map(str, oids)) + "}").encode()

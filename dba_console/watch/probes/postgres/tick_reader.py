@@ -14,9 +14,10 @@ from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.units import human_duration
 from dba_console.watch.probes.postgres.binary_results import Row
 from dba_console.watch.probes.postgres.connect import MonitorOptions
-from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed as ConnectFailed
+from dba_console.watch.probes.postgres.connect_errors import ConnectionLost as ConnectionLost
 from dba_console.watch.probes.postgres.connection import MonitorConnection, connect
-from dba_console.watch.probes.postgres.oid_names import decode_name
+from dba_console.watch.probes.postgres.oid_names import decode_name, oid_array
 from dba_console.watch.probes.postgres.pipeline import SegmentAnswer, statement
 from dba_console.watch.probes.postgres.progress_readings import operations_of
 from dba_console.watch.probes.postgres.readings import (
@@ -200,10 +201,6 @@ class SizeRound:
         self._left = deque(oid for oid in self._left if oid not in gone)
 
 
-def sizes_param(oids: Sequence[int]) -> bytes:
-    return ("{" + ",".join(map(str, oids)) + "}").encode()
-
-
 _NAMED = ("pg.activity", "pg.locks", "pg.progress")
 """Parts whose rows contain OIDs; rebuilt when names arrived."""
 _SIZES_BUDGET_US = 100_000
@@ -290,7 +287,7 @@ class TickReader:
             if not batch or now - started > _SIZES_BUDGET_US:
                 break
             self._sizes_asked = batch
-            if not self._runner.send_with_params("sizes", sizes_param(batch)):
+            if not self._runner.send_with_params("sizes", oid_array(batch)):
                 break
             self._collect(until_us)
 
@@ -356,8 +353,6 @@ class TickReader:
 
 # The PostgreSQL probe as the agent uses it: connect, read, close, counters. Runs in a lane's thread. A lost connection
 # is closed at once; the caller decides when to reconnect.
-
-__all__ = ["ConnectFailed", "ConnectionLost", "PostgresProbe"]
 
 
 class PostgresProbe:

@@ -241,7 +241,7 @@ def test_an_acknowledgement_ends_if_the_next_agent_does_not_see_the_finding() ->
     engine_ticks = EngineTicks(scripted)
     engine_ticks.tick()
     engine_ticks.engine.marks.restore(
-        {"acknowledged": {"slot-retention": FindingMark(who="ann", note="", set_us=1)}}, engine_ticks.wall_us
+        {"acknowledged": {"slot-retention": FindingMark(who="ann", note="")}}, engine_ticks.wall_us
     )
     scripted.signals = [warning()]
     engine_ticks.ticks(1 + RESTORED_GRACE_US // 1_000_000)

@@ -14,7 +14,7 @@ from msgspec import Raw
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.connections import derive_connections
-from dba_console.watch.frames.derive import derive
+from dba_console.watch.frames.derive import derive, derive_own, derive_target
 from dba_console.watch.frames.disks import derive_disks
 from dba_console.watch.frames.io import derive_io
 from dba_console.watch.frames.memory import derive_memory
@@ -25,7 +25,6 @@ from dba_console.watch.frames.progress import derive_progress
 from dba_console.watch.frames.replication import derive_replication
 from dba_console.watch.frames.safety import derive_safety
 from dba_console.watch.frames.sessions import derive_locks, derive_sessions
-from dba_console.watch.frames.target import derive_own, derive_target
 from dba_console.watch.samples import console, host, postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part
