@@ -42,7 +42,7 @@ from dba_console.actions.parameter_sql import (
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core import paths
-from dba_console.core.atomic_files import sync_directory, write_atomically
+from dba_console.core.atomic_files import read_small, sync_directory, write_atomically
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import ConsoleError, ExitCode
 from dba_console.recording.run_paths import is_open
@@ -205,10 +205,7 @@ def _save(directory: Path, reverts: list[PendingRevert]) -> None:
 
 
 def _read(path: Path) -> PendingRevert:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        data = file.read(SIZE_LIMIT + 1)
-    return from_json(data, PendingRevert)
+    return from_json(read_small(path, SIZE_LIMIT + 1), PendingRevert)
 
 
 def _same_server(revert: PendingRevert, now: ServerIdentity | None, target_key: str) -> bool:

@@ -17,7 +17,6 @@ from dba_console.agent.launch import LaunchAnswer, LaunchRequest, log_path
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import ConsoleError, ExitCode
 from dba_console.core.redact import redact
-from dba_console.core.target import Target
 
 
 def main() -> int:
@@ -37,11 +36,10 @@ def main() -> int:
 
 
 def _run(request: LaunchRequest) -> int:
-    target = Target(request.name, request.key, request.conninfo, request.host_panels)
     from dba_console.agent.agent_process import run_agent
 
     return run_agent(
-        target,
+        request.target,
         request.config,
         foreground=request.foreground,
         for_s=request.for_s,

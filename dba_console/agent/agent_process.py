@@ -36,6 +36,7 @@ from dba_console.agent.protocol import (
     pack_sample,
 )
 from dba_console.agent.recording_service import RecordingService
+from dba_console.agent.runs.run_context import RunContext
 from dba_console.agent.runs.run_service import RunService
 from dba_console.agent.target_lock import TargetLock, acknowledgements_path, socket_path
 from dba_console.core import paths
@@ -276,12 +277,11 @@ class Agent:
             socket_path(target.key), clock, welcome=self._welcome, request=self._request, left=self._console_left
         )
         self._ticked = threading.Condition()
-        self._runs = RunService(
-            target, config, clock,
-            sessions=recording.sessions, session=lambda: recording.open_directory, frame=self._frame,
-            here=lambda: self._collector.host.is_here, emit=self._emit, put_lines=recording.put_lines,
-            each=lambda give: self._listener.push_to_each(give),
+        context = RunContext(
+            target=target, config=config, clock=clock, session=lambda: recording.open_directory, frame=self._frame,
+            is_server_here=lambda: self._collector.host.is_here, emit=self._emit, put_lines=recording.put_lines,
         )  # fmt: skip
+        self._runs = RunService(context, recording.sessions, self._listener.push_to_each)
         recording.announce = self._broadcast_event
         recording.begin(self._collector.boot)
         self._collector.host.session = recording.directory
@@ -451,7 +451,6 @@ def run_agent(
     for_s: float | None = None,
     sessions: Path | None = None,
     ready: Callable[[], None] | None = None,
-    clock: Clock = SYSTEM,
 ) -> int:
     """Watch `target` until it is time to end; returns an exit code.
 
@@ -470,7 +469,7 @@ def run_agent(
             ready()
         return 0
     try:
-        return _run_locked(target, config, foreground, for_s, sessions, ready, clock)
+        return _run_locked(target, config, foreground, for_s, sessions, ready)
     finally:
         lock.release()
 
@@ -482,13 +481,12 @@ def _run_locked(
     for_s: float | None,
     sessions: Path | None,
     ready: Callable[[], None] | None,
-    clock: Clock,
 ) -> int:
     grace_text = config.agent.grace
     grace_s = None if foreground or grace_text == "forever" else parse_duration(grace_text)
     directory = sessions or (Path(config.recording.directory) if config.recording.directory else paths.sessions_dir())
-    recording = RecordingService(directory, target, config.recording, parse_duration(config.agent.interval), clock)
-    agent = Agent(target, config, recording, clock, grace_s, foreground=foreground)
+    recording = RecordingService(directory, target, config.recording, parse_duration(config.agent.interval), SYSTEM)
+    agent = Agent(target, config, recording, SYSTEM, grace_s, foreground=foreground)
     agent.stop.install_signal_handlers(ignore_hangup=not foreground)
     if ready is not None:
         ready()

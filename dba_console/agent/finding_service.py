@@ -5,7 +5,6 @@ If the rule engine fails, this is reported once, and the agent keeps watching.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from pathlib import Path
@@ -109,12 +108,10 @@ def save_entries(path: Path, words: OperatorEntries) -> None:
     """Write the entries, readable only by the owner. After a failure only the next agent misses them."""
     if not any(words.values()) and not path.exists():
         return
-    new = path.with_suffix(".new")
+    from dba_console.core.atomic_files import write_atomically  # only needed for writing
+
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(words))
-        os.replace(new, path)
+        write_atomically(str(path.parent), path.name, msgspec.json.encode(words), synced=False)
     except OSError:
         pass
 

@@ -106,10 +106,7 @@ START_S = 15.0
 class LaunchRequest(msgspec.Struct, kw_only=True):
     """The request that a new agent reads from its standard input."""
 
-    name: str
-    key: str
-    conninfo: str
-    host_panels: bool | None
+    target: Target
     config: Config
     foreground: bool = False
     """`dba-console record`: no grace time, errors go to stderr, SIGHUP ends it."""
@@ -118,7 +115,7 @@ class LaunchRequest(msgspec.Struct, kw_only=True):
 
     def __repr__(self) -> str:
         # The connection string may hold a password.
-        return f"LaunchRequest({self.name!r})"
+        return f"LaunchRequest({self.target.name!r})"
 
 
 class LaunchAnswer(msgspec.Struct, kw_only=True):
@@ -238,7 +235,7 @@ def start_agent(target: Target, config: Config, *, replace: bool = False) -> Lau
 
         return Launch(target.key, other=other)
     log = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    request, answer = _memory_file(msgspec.json.encode(_request(target, config))), os.pipe()
+    request, answer = _memory_file(LaunchRequest(target=target, config=config)), os.pipe()
     try:
         # The agent is not waited for: it outlives this process, in its own process session.
         os.posix_spawn(
@@ -254,10 +251,10 @@ def start_agent(target: Target, config: Config, *, replace: bool = False) -> Lau
     return Launch(target.key, answer[0])
 
 
-def _memory_file(content: bytes) -> int:
+def _memory_file(request: LaunchRequest) -> int:
     """Return a memory file at its beginning, visible only to this process and its children."""
     descriptor = os.memfd_create("request")
-    os.write(descriptor, content)
+    os.write(descriptor, msgspec.json.encode(request))
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 
@@ -267,20 +264,10 @@ def exec_agent(target: Target, config: Config, *, for_s: float | None = None, se
 
     exec frees the modules of the command line (parser, help texts), not needed during weeks of recording.
     """
-    request = _request(target, config)
-    request.foreground, request.for_s, request.sessions = (
-        True,
-        for_s,
-        None if sessions is None else str(sessions.absolute()),
-    )
-    os.dup2(_memory_file(msgspec.json.encode(request)), 0)
+    directory = None if sessions is None else str(sessions.absolute())
+    request = LaunchRequest(target=target, config=config, foreground=True, for_s=for_s, sessions=directory)
+    os.dup2(_memory_file(request), 0)
     os.execve(_COMMAND[0], _COMMAND, _environment())
-
-
-def _request(target: Target, config: Config) -> LaunchRequest:
-    return LaunchRequest(
-        name=target.name, key=target.key, conninfo=target.conninfo, host_panels=target.host_panels, config=config
-    )
 
 
 def _environment() -> dict[str, str]:

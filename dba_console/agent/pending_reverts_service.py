@@ -60,9 +60,9 @@ class PendingRevertCheck(NamedTuple):
 class PendingRevertService:
     """Used by the tick only. `remove_reverted` is set by the agent; a command that checks once changes nothing."""
 
-    def __init__(self, target: Target, server: ServerService, clock: Clock, directory: Path | None = None) -> None:
+    def __init__(self, target: Target, server: ServerService, clock: Clock) -> None:
         self._target, self._server, self._clock = target, server, clock
-        self._directory = directory or paths.state_dir() / PART
+        self._directory = paths.state_dir() / PART
         self._call: PolledCall[PendingRevertCheck | None] = PolledCall(PART, clock, CHECK_TIMEOUT_US)
         self._read_us = self._sent_us = self._first_us = 0
         self._reading: PendingRevertCheck | None = None

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
-import msgspec
 import typer
 
 from dba_console.cli.config_file import load_config
@@ -48,7 +47,7 @@ def show(name: Name, json: Json = False) -> int:
     """Show the nodes (role, timeline, version, lag) and the poolers (clients)."""
     found = _survey(name)
     if json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
         return ExitCode.OK
     put("\n".join([*_node_lines(found), "", *_pooler_lines(found.poolers)]).rstrip())
     return ExitCode.OK
@@ -79,7 +78,7 @@ def check(
                 "since": begun,
                 "changed": changed,
                 "took_s": found.took_s,
-                "checks": [msgspec.to_builtins(one) for one in checks],
+                "checks": checks,
             }
         )
     else:

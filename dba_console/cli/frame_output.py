@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,20 +92,15 @@ def terminal_width() -> int:
 
 def _read_history(session: Path, until_us: int) -> Points:
     """Return the recorded history of the last ten minutes; empty if the disk does not answer in time."""
-    lane = Lane("recording")
     try:
-        return lane.call(lambda: _read_points(session, until_us), HISTORY_TIMEOUT_S)
+        with closing(Lane("recording")) as lane:
+            return lane.call(lambda: _read_points(session, until_us), HISTORY_TIMEOUT_S)
     except (LaneTimeout, ConsoleError, OSError):
         return []
-    finally:
-        lane.close()
 
 
 def _read_points(session: Path, until_us: int) -> Points:
     from dba_console.recording.recording import Recording
 
-    recording = Recording.open(session)
-    try:
+    with closing(Recording.open(session)) as recording:
         return recording.points(until_us - HISTORY_US, until_us - 1)
-    finally:
-        recording.close()

@@ -70,26 +70,24 @@ def require_server(word: str | None, loaded: LoadedConfig) -> None:
     )
 
 
-def names_server(loaded: LoadedConfig, environ: Mapping[str, str] = os.environ) -> bool:
+def names_server(loaded: LoadedConfig) -> bool:
     """Return whether the configuration or libpq's environment names the default server."""
-    return bool(loaded.config.default_target) or any(environ.get(variable) for variable in ADDRESS_VARIABLES)
+    return bool(loaded.config.default_target) or any(os.environ.get(variable) for variable in ADDRESS_VARIABLES)
 
 
-def known_target(
-    key: str, name: str, conninfo: str, loaded: LoadedConfig, *, environ: Mapping[str, str] = os.environ
-) -> Target | None:
+def known_target(key: str, name: str, conninfo: str, loaded: LoadedConfig) -> Target | None:
     """Return the target with that key: a configured one, else that of `conninfo` (stored without its secrets).
 
     None if neither has that key in this environment.
     """
     for configured in (None, *loaded.config.targets):
         try:
-            target = resolve_target(configured, loaded, environ=environ, warn=lambda text: None)
+            target = resolve_target(configured, loaded, warn=lambda text: None)
         except ConsoleError:
             continue  # an invalid connection string of another target does not matter
         if target.key == key:
             return target
-    if conninfo and address_of(conninfo, environ).key == key:
+    if conninfo and address_of(conninfo).key == key:
         return Target(name, key, conninfo)
     return None
 

@@ -6,7 +6,6 @@ have changed by then, but the cutover acts on the same servers.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.actions.action import ActionContext
-from dba_console.core.atomic_files import write_atomically
+from dba_console.core.atomic_files import read_small, write_atomically
 from dba_console.core.config import ClusterConfig, NodeConfig
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import Refused, SessionError, UsageError
@@ -100,9 +99,7 @@ def save_plan(context: ActionContext, plan: CutoverPlan) -> None:
 def load_plan(context: ActionContext, cluster: str, to: str) -> CutoverPlan:
     """Return the plan of this run. Raises Refused if it has none yet, or one of another cluster or target."""
     try:
-        descriptor = os.open(Path(context.run_directory) / FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            plan = from_json(file.read(LIMIT), CutoverPlan)
+        plan = from_json(read_small(Path(context.run_directory) / FILE, LIMIT), CutoverPlan)
     except FileNotFoundError:
         raise Refused("this run has not started a cutover", hint="run its first step, cutover-begin") from None
     except (OSError, msgspec.MsgspecError) as error:

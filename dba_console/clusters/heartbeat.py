@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dba_console.core.atomic_files import read_small
 from dba_console.core.clock import Clock
 from dba_console.core.decoding import json_decoder
 from dba_console.core.errors import ConnectError, SessionError
@@ -224,16 +225,15 @@ def _environment() -> dict[str, str]:
 def _lines(directory: Path) -> Iterator[list[Any]]:
     """Yield the lines of the record, without lines truncated by a kill."""
     try:
-        descriptor = os.open(directory / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        data = read_small(directory / FILE, _LARGEST)
     except FileNotFoundError:
         return
-    with open(descriptor, "rb") as file:
-        decode = json_decoder(list[Any]).decode
-        for line in file.read(_LARGEST).splitlines():
-            try:
-                yield decode(line)
-            except (msgspec.DecodeError, RecursionError):
-                continue
+    decode = json_decoder(list[Any]).decode
+    for line in data.splitlines():
+        try:
+            yield decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            continue
 
 
 def _is_running(header: dict[str, Any]) -> bool:

@@ -6,7 +6,6 @@ Mode 0600; the content is never trusted.
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.core import paths
-from dba_console.core.atomic_files import write_atomically
+from dba_console.core.atomic_files import read_small, write_atomically
 from dba_console.core.decoding import from_json
 
 FORMAT = 1
@@ -62,9 +61,7 @@ def state_file(*key: str) -> Path:
 def load_file(path: Path, kind: type[T]) -> T | None:
     """Return the content of the file; None: missing or damaged."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            return from_json(file.read(_LIMIT), kind)
+        return from_json(read_small(path, _LIMIT), kind)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

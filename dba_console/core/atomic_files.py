@@ -1,4 +1,5 @@
-"""Files written atomically: complete or absent, whatever happens meanwhile; and a file with reserved space."""
+"""Files written atomically: complete or absent, whatever happens meanwhile; a file with reserved space; small files
+read without following links."""
 
 from __future__ import annotations
 
@@ -27,6 +28,14 @@ def write_atomically(directory: str, name: str, content: bytes, *, synced: bool 
     os.replace(part, os.path.join(directory, name))
     if synced:
         sync_directory(directory)
+
+
+def read_small(path: str | Path, limit: int) -> bytes:
+    """Return the first `limit` bytes of a file that others may replace: a link is not followed, and opening a pipe
+    does not block. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(limit)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import MutableMapping
 
 from dba_console.core.paths import trust_problem
 
@@ -26,11 +25,11 @@ def python_command(module: str) -> list[str]:
     return [sys.executable, "-P", "-s", "-m", module]
 
 
-def sanitize_environment(environ: MutableMapping[str, str] = os.environ) -> None:
+def sanitize_environment() -> None:
     """Remove variables that could run others' code: once, before anything is started."""
-    for name in [one for one in environ if one.startswith(_UNSAFE_PREFIXES) and one not in _SAFE_VARIABLES]:
-        del environ[name]
-    environ["PATH"] = trusted_search_path(environ.get("PATH", os.defpath))
+    for name in [one for one in os.environ if one.startswith(_UNSAFE_PREFIXES) and one not in _SAFE_VARIABLES]:
+        del os.environ[name]
+    os.environ["PATH"] = trusted_search_path(os.environ.get("PATH", os.defpath))
 
 
 def trusted_search_path(path: str) -> str:

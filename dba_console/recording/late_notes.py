@@ -60,8 +60,7 @@ def _require_plain_file(directory: Path) -> None:
 def _require_sound_events(directory: Path) -> str:
     """Return the host of the session. Raises Damaged if SQLite cannot read every event that is in the files: writing
     would complete or discard the write-ahead log, and with it what only a search of its bytes still finds."""
-    recording = Recording.open(directory)
-    try:
+    with closing(Recording.open(directory)) as recording:
         stored = recording.stored
         if not isinstance(stored, SqlSource):
             raise Damaged(recording.damage or "the events are damaged")
@@ -71,8 +70,6 @@ def _require_sound_events(directory: Path) -> str:
         if recording.meta is None:
             raise Damaged("the session metadata are damaged")
         return recording.meta.host
-    finally:
-        recording.close()
 
 
 def _append(directory: Path, notes: Sequence[Event]) -> None:
@@ -121,10 +118,7 @@ def _append_log(directory: Path, host: str, notes: Sequence[Event]) -> None:
         return
     lines = [log_line(note.wall_us, host, note.tag, logged_text(note)) for note in notes]
     try:
-        log = AppendFile.open(directory / LOG)
-        try:
+        with closing(AppendFile.open(directory / LOG)) as log:
             log.append("".join(lines).encode("utf-8", "replace"))
-        finally:
-            log.close()
     except OSError:
         return

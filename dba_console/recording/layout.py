@@ -11,6 +11,8 @@ import re
 import secrets
 import stat
 import struct
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -232,29 +234,47 @@ def session_directories(sessions: Path) -> list[Path]:
     return [sessions / name for name in sorted(names) if parse_name(name) is not None]
 
 
+def require_one(found: Sequence[Path], name: str, what: str) -> Path:
+    """Return the only path found by a name; `what`: sessions or runs. Raises SessionError if it matches several."""
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(path.name for path in found[:8]) + (", …" if len(found) > 8 else "")
+    raise SessionError(f"{name!r} matches {len(found)} {what}: {listed}", hint="type more of the id")
+
+
 # A session is being written while its writer holds a lock; a column would remain after a crash.
 
 
-class SessionLock:
-    """An exclusive flock(2) on `session.lock`; the kernel releases it when its holder dies."""
+class FileLock:
+    """An exclusive flock(2) on an open file; the kernel releases it when its holder dies."""
+
+    def __init__(self, descriptor: int, taken: str, hint: str | None = None) -> None:
+        """Raises SessionError with the text `taken` if another process holds it; the file is then closed."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise SessionError(taken, hint=hint) from error
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Release the lock. Calling it again does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with suppress(OSError):  # the kernel has released it anyway
+                os.close(descriptor)
+
+
+class SessionLock(FileLock):
+    """The lock of a session: `session.lock`."""
 
     def __init__(self, directory: Path) -> None:
         """Raises SessionError if another process holds it or it cannot be created."""
         try:
-            self._descriptor = _open_lock(directory)
+            descriptor = _open_lock(directory)
         except OSError as error:
             raise SessionError(f"cannot lock the session {directory.name}: {error.strerror}") from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._descriptor)
-            raise SessionError(f"another process writes the session {directory.name}") from error
-
-    def release(self) -> None:
-        """Release the lock. Calling it again does nothing."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        super().__init__(descriptor, f"another process writes the session {directory.name}")
 
 
 def _open_lock(directory: Path) -> int:

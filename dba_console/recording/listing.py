@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from dba_console.recording.layout import (
     has_our_header,
     is_live,
     parse_name,
+    require_one,
     require_readable,
     session_directories,
 )
@@ -70,7 +72,7 @@ def row_of(directory: Path) -> ListedSession:
             host=name.host, samples=None, bytes=size, state="live" if is_live(directory) else "unreadable",
             pinned=pinned, note=error.message,
         )  # fmt: skip
-    try:
+    with closing(recording):
         meta = recording.meta
         start_us, end_us = (name.start_us if meta is None else meta.start_wall_us), recording.last_us
         return ListedSession(
@@ -80,8 +82,6 @@ def row_of(directory: Path) -> ListedSession:
             continues=None if meta is None else meta.continues, note=recording.damage,
             redacted=None if meta is None or (made := meta.redacted()) is None else made.level,
         )  # fmt: skip
-    finally:
-        recording.close()
 
 
 def size_of(directory: Path) -> int:
@@ -120,11 +120,9 @@ def continued_by(sessions: Path, target_key: str) -> str | None:
             recording = Recording.open(directory)
         except SessionError:
             continue
-        try:
+        with closing(recording):
             if recording.meta is not None and recording.meta.target_key == target_key:
                 return recording.meta.id if recording.state == "crashed" else None
-        finally:
-            recording.close()
     return None
 
 
@@ -172,14 +170,11 @@ def resolve(name: str, sessions: Path, *, to_change: bool = False) -> Path:
 def _by_beginning(name: str, named_path: Path, directories: list[Path], sessions: Path) -> Path:
     found = [path for path in directories if path.name.startswith(name) or _id(path).startswith(name)]
     exact = [path for path in found if name in (path.name, _id(path))]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
     if not found and (named_path / DATABASE).exists():
         return named_path
     if not found:
         raise SessionError(f"unknown session {name!r} in {sessions}", hint=_LIST_HINT)
-    listed = ", ".join(path.name for path in found[:8]) + (", …" if len(found) > 8 else "")
-    raise SessionError(f"{name!r} matches {len(found)} sessions: {listed}", hint="type more of the id")
+    return require_one(exact or found, name, "sessions")
 
 
 def _id(path: Path) -> str:

@@ -226,7 +226,7 @@ class JournalRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run.planned run.started run.paused run.resumed run.interrupted run.ended · step.started step.ended ·
     block.started block.seen block.asked block.answered block.intent block.result block.settled block.skipped ·
     wait.began wait.held · repeat.round · choose.taken · rows.chosen · input.given · undo.offered undo.settings
-    undo.began undo.ended · deviation (skip, jump, adhoc, retry) · person.took ·
+    undo.began undo.ended · deviation (skip, jump, retry, input) · person.took ·
     journal.began journal.reopened journal.fallback journal.home
 
     Those of `journal.` belong to the journal; the walk ignores them.

@@ -29,30 +29,6 @@ from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample, encode_sample
 
-# Events of the recorder itself, recorded and announced to live listeners.
-
-
-class RecorderEvents:
-    """Writes the recorder's events; `announce` is called in the recorder's threads."""
-
-    def __init__(self, backlog: Backlog, clock: Clock, announce: Callable[[Event], None] | None) -> None:
-        self._backlog = backlog
-        self._clock = clock
-        self._announce = announce
-
-    def record_event(
-        self, kind: str, text: str, details: Mapping[str, object], severity: str = "info", *, aloud: bool = True
-    ) -> None:
-        """Record the event now; without `aloud` it is not announced."""
-        event = Event(
-            wall_us=self._clock.wall_us(), mono_us=self._clock.mono_us(), kind=kind, text=text, severity=severity,
-            details=dict(details),
-        )  # fmt: skip
-        self._backlog.put_event(event)
-        if aloud and self._announce is not None:
-            self._announce(event)
-
-
 # Status of a recording.
 
 LAGGING_US = 5_000_000
@@ -134,7 +110,7 @@ BLOCK_SAMPLES = 120
 class OpenBlock:
     """The block that is being filled. Used only by the recorder's thread."""
 
-    def __init__(self, backlog: Backlog, point_of: Callable[[Picture], Point], samples: int = BLOCK_SAMPLES) -> None:
+    def __init__(self, backlog: Backlog, point_of: Callable[[Picture], Point], samples: int) -> None:
         self._backlog = backlog
         self._point_of = point_of
         self._limit = samples
@@ -184,6 +160,8 @@ QUEUE = 120
 """Maximum samples waiting for the recorder's thread: two minutes at 1 Hz; normally none waits."""
 EVENT_QUEUE = 2000
 HEARTBEAT_US = 600_000_000
+CLOSE_S = 3.0
+"""Maximum wait for each of the two threads at the end."""
 
 
 class QueuedSample(NamedTuple):
@@ -228,7 +206,7 @@ class Recorder:
             self._lock.release()
             raise SessionError(explain(error, directory), hint="name another directory with --sessions") from error
         self._backlog = Backlog()
-        self._recorder_events = RecorderEvents(self._backlog, clock, announce)
+        self._announce = announce
         self._writer = Writer(store, self._backlog, clock, self._wake_waiters)
         self._block = OpenBlock(self._backlog, point_of or default_point_of(), block_samples)
         self._ticks = TickWatch(meta.interval_us)
@@ -241,7 +219,7 @@ class Recorder:
         self._refused = 0
         self._lagging = False
         self._beat_us = clock.mono_us()
-        self._recorder_events.record_event(
+        self._record_event(
             "session.start", f"recording {with_host(meta.target, meta.host)}", {"program": meta.program_version}
         )
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
@@ -292,20 +270,32 @@ class Recorder:
         with changed:
             return changed.wait_for(self._backlog.empty, timeout_s)
 
-    def close(self, reason: str, timeout_s: float = 3.0) -> bool:
+    def close(self, reason: str) -> bool:
         """Seal the open block, write the end, release the lock. Return False if the disk timed out."""
         with self._awake:
             if self._closing:
                 return self._writer.ended.is_set()
             self._closing = True
             self._awake.notify_all()
-        self._thread.join(timeout_s)
-        self._recorder_events.record_event("session.end", f"recording ended: {reason}", {})
+        self._thread.join(CLOSE_S)
+        self._record_event("session.end", f"recording ended: {reason}", {})
         self._drain_events()
         self._writer.end(reason)
-        ended = self._writer.ended.wait(timeout_s)
+        ended = self._writer.ended.wait(CLOSE_S)
         self._lock.release()
         return ended and self._writer.failure is None
+
+    def _record_event(
+        self, kind: str, text: str, details: Mapping[str, object], severity: str = "info", *, aloud: bool = True
+    ) -> None:
+        """Record an event of the recorder itself now; without `aloud` it is not announced."""
+        event = Event(
+            wall_us=self._clock.wall_us(), mono_us=self._clock.mono_us(), kind=kind, text=text, severity=severity,
+            details=dict(details),
+        )  # fmt: skip
+        self._backlog.put_event(event)
+        if aloud and self._announce is not None:
+            self._announce(event)
 
     def _run(self) -> None:
         while True:
@@ -325,7 +315,7 @@ class Recorder:
             for gap in self._ticks.next(sample, self._queue_dropped):
                 self._backlog.put_gap(gap)
                 details = {"from_us": gap.from_us, "to_us": gap.to_us, "samples": gap.samples}
-                self._recorder_events.record_event("gap", f"not recorded: {gap.reason}", details)
+                self._record_event("gap", f"not recorded: {gap.reason}", details)
             try:
                 self._block.add(sample, queued.encoded, queued.point)
             except Exception as error:
@@ -338,7 +328,7 @@ class Recorder:
         self._block.seal()
         reason = f"cannot record a sample ({type(error).__name__})"
         self._backlog.put_gap(Gap(sample.wall_us, sample.wall_us, 1, reason))
-        self._recorder_events.record_event("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
+        self._record_event("gap", f"not recorded: {reason}", {"samples": 1}, severity="warning")
 
     def _take(self) -> QueuedSample | None:
         """Return the next sample; the previous one counts as in progress until this is called."""
@@ -362,23 +352,19 @@ class Recorder:
         self._beat_us = sample.mono_us
         status = self.status()
         text = f"recording: {status.recorded} samples, {status.dropped} dropped"
-        self._recorder_events.record_event("heartbeat", text, {}, aloud=False)
+        self._record_event("heartbeat", text, {}, aloud=False)
 
     def _watch_lag(self) -> None:
         status = self.status()
         if status.state != "ok" and not self._lagging:
             self._lagging = True
-            self._recorder_events.record_event(
-                "recording.lagging", f"recording lags: {status.note}", {}, severity="warning"
-            )
+            self._record_event("recording.lagging", f"recording lags: {status.note}", {}, severity="warning")
         elif status.state == "ok" and self._lagging and self._writer.failure is None:
             self._lagging = False
             lost = self._backlog.dropped_events
             dropped = f"{status.dropped} samples" + (f" and {lost} events" if lost else "")
-            self._recorder_events.record_event(
-                "recording.recovered", f"recording keeps up again, {dropped} dropped", {}
-            )
+            self._record_event("recording.recovered", f"recording keeps up again, {dropped} dropped", {})
 
-    def _wake_waiters(self, failure: str) -> None:
+    def _wake_waiters(self) -> None:
         with self._awake:
             self._awake.notify_all()

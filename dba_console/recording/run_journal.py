@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -21,13 +20,14 @@ from typing import TypeVar
 
 import msgspec
 
-from dba_console.core.atomic_files import sync_directory, write_all
+from dba_console.core.atomic_files import sync_directory, write_atomically
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError, SessionError
 from dba_console.core.paths import private_dir
 from dba_console.recording import run_records
 from dba_console.recording.append_file import AppendFile
 from dba_console.recording.hash_chain import ChainHead
+from dba_console.recording.layout import FileLock
 from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.recording.run_paths import DOCUMENT, JOURNAL, LOCK, PLAN, RESERVE, STEPS, make_memory_directory
 from dba_console.recording.run_reader import StoredRun
@@ -43,51 +43,20 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def lock_run(directory: Path) -> int:
-    """Lock the run and return the descriptor; the kernel releases the lock when the process dies.
+@contextmanager
+def holding_run(directory: Path) -> Iterator[FileLock]:
+    """Lock the run; unlock it if the body fails, otherwise the caller owns it.
 
     Raises SessionError if another process has the lock, OSError.
     """
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise SessionError(
-            f"another agent has the run {directory.name} open", hint="`dba-console attach` shows it"
-        ) from None
-    return descriptor
-
-
-@contextmanager
-def holding_run(directory: Path) -> Iterator[int]:
-    """Lock the run; unlock it if the body fails, otherwise the caller owns it. Raises as `lock_run`."""
-    lock = lock_run(directory)
+    taken = f"another agent has the run {directory.name} open"
+    lock = FileLock(descriptor, taken, "`dba-console attach` shows it")
     try:
         yield lock
     except BaseException:
-        unlock_run(lock)
+        lock.release()
         raise
-
-
-def unlock_run(lock: int) -> None:
-    """Unlock a run."""
-    try:
-        os.close(lock)
-    except OSError:
-        pass  # the kernel has released it anyway
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a new file, 0600, atomically. Raises OSError."""
-    temporary = path.with_name(path.name + ".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
-    try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(temporary, path)
 
 
 def hold_reserve(directory: Path) -> bool:
@@ -140,7 +109,7 @@ class RunJournal:
     """The journal of a run; use `create` or `reopen`. Only one thread at a time may append; any thread may read."""
 
     def __init__(
-        self, directory: Path, file: AppendFile, lock: int, lines: list[JournalLine], secrets: Sequence[str],
+        self, directory: Path, file: AppendFile, lock: FileLock, lines: list[JournalLine], secrets: Sequence[str],
         clock: Clock, deadline_s: float, lane: Lane,
     ) -> None:  # fmt: skip
         self.directory = directory
@@ -178,15 +147,15 @@ class RunJournal:
         )  # fmt: skip
         line = run_records.chain(run_records.masked(begun, mask), ChainHead.of(directory.name))
 
-        def make() -> tuple[AppendFile, int]:
+        def make() -> tuple[AppendFile, FileLock]:
             private_dir(directory.parent)
             if directory.exists():
                 raise SessionError(f"the run {directory.name} already exists")
             private_dir(directory)
             private_dir(directory / STEPS)
             with holding_run(directory) as lock:
-                write_durably(directory / DOCUMENT, document)
-                write_durably(directory / PLAN, plan_data)
+                write_atomically(str(directory), DOCUMENT, document)
+                write_atomically(str(directory), PLAN, plan_data)
                 if not hold_reserve(directory):
                     raise OSError(FULL[0], "No space left on device")
                 file = AppendFile.create(directory / JOURNAL, line.raw + b"\n")
@@ -207,20 +176,14 @@ class RunJournal:
         elsewhere, else as `append`.
         """
         directory = run.directory
-        if run.damage is not None:
-            raise SessionError(
-                f"cannot continue the run {directory.name}: {run.damage}",
-                hint="check what was done (`dba-console session show` has the events), then start a new run",
-            )
-        if run.ended is not None:
-            raise SessionError(f"the run {directory.name} has ended: {run.ended.text}")
+        run.require_resumable()
         lines, head = list[JournalLine](), ChainHead.of(directory.name)
         for raw in run.lines:
             lines.append(run_records.check(raw.rstrip(b"\n"), head))
             head = lines[-1].head
         journal_directory = make_memory_directory(directory.name) if run.in_memory else directory
 
-        def open_again() -> tuple[AppendFile, int]:
+        def open_again() -> tuple[AppendFile, FileLock]:
             with holding_run(directory) as lock:
                 hold_reserve(directory)
                 file = AppendFile.open(journal_directory / JOURNAL)
@@ -326,7 +289,7 @@ class RunJournal:
             with contextlib.suppress(LaneTimeout, OSError):
                 self._lane.call(let_go, self._deadline_us / 1e6)
             # Not in the lane: a late close would close a descriptor number that is already reused.
-            unlock_run(self._lock)
+            self._lock.release()
             self._lane.close()
 
     def _timed(self, record: JournalRecord) -> JournalRecord:
@@ -427,8 +390,7 @@ class RunJournal:
             lane = Lane("run-journal-home", self._clock)
 
             def copy_home() -> tuple[AppendFile, int]:
-                write_durably(self.directory / JOURNAL, copy)
-                sync_directory(self.directory)
+                write_atomically(str(self.directory), JOURNAL, copy)
                 return AppendFile.open(self.directory / JOURNAL), count
 
             self._disk_copy = lane.start(copy_home)
@@ -458,18 +420,18 @@ class RunJournal:
 
 
 def _opened(
-    lane: Lane, call: Callable[[], tuple[AppendFile, int]], deadline_us: int, directory: Path
-) -> tuple[AppendFile, int]:
+    lane: Lane, call: Callable[[], tuple[AppendFile, FileLock]], deadline_us: int, directory: Path
+) -> tuple[AppendFile, FileLock]:
     """Return the file and its lock, opened by `call` in the lane. On JournalStalled or JournalFull nothing stays open,
     even if the disk answers later.
     """
     given_up = threading.Event()
 
-    def opening() -> tuple[AppendFile, int]:
+    def opening() -> tuple[AppendFile, FileLock]:
         file, lock = call()
         if given_up.is_set():
             file.close()
-            unlock_run(lock)
+            lock.release()
         return file, lock
 
     try:

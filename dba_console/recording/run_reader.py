@@ -14,10 +14,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from dba_console.core.atomic_files import read_small
 from dba_console.core.decoding import convert, from_json
 from dba_console.core.errors import SessionError
 from dba_console.recording.hash_chain import ChainError, ChainHead
-from dba_console.recording.layout import require_readable, session_directories
+from dba_console.recording.layout import require_one, require_readable, session_directories
 from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.recording.run_paths import (
     DOCUMENT,
@@ -86,6 +87,16 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     def ended(self) -> JournalRecord | None:
         """Return the record of its end, None if it is unfinished."""
         return next((record for record in reversed(self.records) if record.kind == ENDED), None)
+
+    def require_resumable(self) -> None:
+        """Raise SessionError if it has ended or is damaged."""
+        if self.ended is not None:
+            raise SessionError(f"the run {self.directory.name} has ended: {self.ended.text}")
+        if self.damage is not None:
+            raise SessionError(
+                f"cannot continue the run {self.directory.name}: {self.damage}",
+                hint="check what was done (`dba-console session show` lists the events), then start a new run",
+            )
 
 
 def parse(data: bytes, run: str) -> ParsedJournal:
@@ -216,9 +227,7 @@ def _belongs_to(path: Path, owner: int) -> bool:
 
 def _read(path: Path) -> tuple[bytes, str | None]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read(LIMIT), None
+        return read_small(path, LIMIT), None
     except OSError as error:
         return b"", f"{path.name}: {error.strerror}"
 
@@ -363,9 +372,6 @@ def resolve_run(name: str, sessions: Path) -> Path:
         return every[-1]
     found = [path for path in every if path.name.startswith(name) or path.name.rpartition("-")[2] == name]
     exact = [path for path in found if path.name == name]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
     if not found:
         raise SessionError(f"unknown run {name!r} in {sessions}", hint=_HINT)
-    listed = ", ".join(path.name for path in found[:8]) + (", …" if len(found) > 8 else "")
-    raise SessionError(f"{name!r} matches {len(found)} runs: {listed}", hint="type more of the id")
+    return require_one(exact or found, name, "runs")

@@ -7,6 +7,7 @@ does not match its session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from msgspec import Struct
@@ -109,10 +110,8 @@ def _events_of(directory: Path) -> Iterator[Event]:
             recording = Recording.open(session)
         except SessionError:
             continue
-        try:
+        with closing(recording):
             yield from (event for event in recording.events() if event.details.get("run") == directory.name)
-        finally:
-            recording.close()
 
 
 def _number(event: Event) -> int | None:

@@ -94,8 +94,9 @@ class SampleRecord(NamedTuple):
         return HEAD_SIZE + len(self.packed)
 
 
-def scan_records(data: bytes | mmap, at: int = 0) -> Iterator[tuple[int, SampleRecord]]:
-    """Yield every readable record from an offset on, with its offset; what is damaged is skipped."""
+def scan_records(data: bytes | mmap) -> Iterator[tuple[int, SampleRecord]]:
+    """Yield every readable record with its offset; what is damaged is skipped."""
+    at = 0
     while (at := data.find(MAGIC, at)) >= 0:
         try:
             record = SampleRecord.read(data, at)

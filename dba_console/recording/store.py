@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dba_console.core.clock import SYSTEM, Clock
+from dba_console.core.clock import Clock
 from dba_console.recording import journal
 from dba_console.recording.append_file import AppendFile
 from dba_console.recording.backlog import Backlog, Batch, BlockEnd, SampleRow
@@ -337,10 +337,8 @@ LAST_RETRY_S = 5.0
 class Writer:
     """Writes a backlog to a store until the backlog is closed and empty."""
 
-    def __init__(
-        self, store: Store, backlog: Backlog, clock: Clock = SYSTEM, recovered: Callable[[str], None] | None = None
-    ) -> None:
-        """`recovered` is called in this thread with the last failure when writing works again."""
+    def __init__(self, store: Store, backlog: Backlog, clock: Clock, recovered: Callable[[], None]) -> None:
+        """`recovered` is called in this thread when writing works again after a failure."""
         self._store = store
         self._backlog = backlog
         self._clock = clock
@@ -392,8 +390,8 @@ class Writer:
             self.busy_since_us = None
         self._backlog.written(batch)
         failure, self.failure = self.failure, None
-        if failure is not None and self._recovered is not None:
-            self._recovered(failure)
+        if failure is not None:
+            self._recovered()
         return True
 
     def _finish(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,8 @@ class Verification(Struct, frozen=True):
 
 def verify(path: str | Path) -> Verification:
     """Verify a session. Raises SessionError if there is nothing to verify."""
-    recording = Recording.open(path)
-    try:
+    with closing(Recording.open(path)) as recording:
         return _verify(recording)
-    finally:
-        recording.close()
 
 
 def _verify(recording: Recording) -> Verification:

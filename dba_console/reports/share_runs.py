@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from dba_console.core.atomic_files import read_small, write_atomically
 from dba_console.core.errors import SessionError
 from dba_console.keeper.output_log import parse_segment_name, segment_name
 from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.plan import JournalRecord
-from dba_console.recording.run_journal import write_durably
 from dba_console.recording.run_paths import DOCUMENT, JOURNAL, PLAN, STEPS, SUMMARY, run_directories
 from dba_console.recording.run_reader import StoredRun, read_run
 from dba_console.recording.run_records import BEGAN, chain
@@ -107,7 +107,7 @@ class RunCopier:
 
     def _json(self, path: Path) -> bytes | None:
         try:
-            value = json.loads(_read(path))
+            value = json.loads(read_small(path, _FILE_LIMIT))
         except (OSError, ValueError, RecursionError):
             return None
         return json.dumps(self._records.generic(value), ensure_ascii=False, indent=1).encode()
@@ -123,7 +123,7 @@ class RunCopier:
                 if data is not None:
                     self._write(f"{place}/{self._text('text', name)}", data)
                 continue
-            original = _read(path)
+            original = read_small(path, _FILE_LIMIT)
             data = b"".join(self._stamped_line(line) for line in original.splitlines(keepends=True))
             target = self._text("text", name)
             if segment is None:
@@ -152,7 +152,7 @@ class RunCopier:
             return
         path = self._target / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_durably(path, data)
+        write_atomically(str(path.parent), path.name, data)
 
 
 def _segment(name: str) -> tuple[str, int, int] | None:
@@ -181,9 +181,3 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
-
-
-def _read(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(_FILE_LIMIT)

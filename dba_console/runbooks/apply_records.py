@@ -16,7 +16,7 @@ from dba_console.recording.plan import ACTING_KINDS, Block, JournalRecord, Plan,
 from dba_console.runbooks.preview_rows import bound_preview, inputs_of, runs_per_row
 from dba_console.runbooks.result_tables import WITH_UNIT, table_of
 from dba_console.runbooks.row_choice import chosen_keys, has_act
-from dba_console.runbooks.run_state import FINISHED, BlockState, Execution, Failure, OpenQuestion, RunState, UndoPlan
+from dba_console.runbooks.run_state import FINISHED, BlockState, Execution, Failure, RunState, UndoPlan
 from dba_console.runbooks.run_view import RunTable
 
 # Executions: an intent opens one, its result or its settlement closes it.
@@ -421,8 +421,7 @@ def _wait_began(state: RunState, record: JournalRecord) -> None:
 
 
 def _asked(state: RunState, record: JournalRecord) -> None:
-    kind = str(record.fields.get("question", ""))
-    state.asked = OpenQuestion(kind, record.text, record.step, record.block, record.wall_us)
+    state.asked = record
 
 
 def _answered(state: RunState, record: JournalRecord) -> None:

@@ -19,6 +19,7 @@ from dba_console.runbooks.preview_rows import (
     UndoItem,
     bound_preview,
     code_shown,
+    covering_confirm,
     parameters,
     runs_per_row,
     statement_shown,
@@ -164,7 +165,7 @@ def act(context: WalkContext, block: Block, item: UndoItem | None = None) -> Tur
         and not (yield from should_run(context, block, key))
     ):
         return
-    covering = None if key else _covering_confirm(context, block)
+    covering = None if key else covering_confirm(context.plan, block)
     if covering is not None and context.state.blocks[covering.id].status != "ok":
         yield from skip(context, block, f"its confirmation {covering.id} was skipped")
         return
@@ -188,15 +189,6 @@ def act(context: WalkContext, block: Block, item: UndoItem | None = None) -> Tur
     if not (yield from _confirmed(context, block, item, rows)):
         return
     yield from _execute(context, block, item, rows)
-
-
-def _covering_confirm(context: WalkContext, block: Block) -> Block | None:
-    """Return the `confirm` before the block in its step, if the block has no confirmation."""
-    step, _ = context.plan.block(block.id)
-    if block.confirm is not None or block not in step.blocks:
-        return None
-    before = step.blocks[: step.blocks.index(block)]
-    return next((one for one in reversed(before) if one.kind == "confirm"), None)
 
 
 def _preview_action(context: WalkContext, block: Block) -> Turn[bool]:

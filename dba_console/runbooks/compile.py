@@ -45,8 +45,8 @@ def resolve_names(plan: Plan, problems: Problems, lines: Mapping[str, int]) -> P
     steps: list[Step] = []
     for step in plan.steps:
         panels: list[str] = []
-        blocks = tuple(_block(plan, step, block, known, panels, problems) for block in step.blocks)
-        undo = tuple(_block(plan, step, block, known, panels, problems) for block in step.undo)
+        blocks = tuple(_block(plan, block, known, panels, problems) for block in step.blocks)
+        undo = tuple(_block(plan, block, known, panels, problems) for block in step.undo)
         used.update(name for block in (*blocks, *undo) for name in block.uses)
         for panel in step.panels:
             if panel not in PANEL_NAMES:
@@ -91,7 +91,7 @@ def _against(block: Block, earlier: dict[str, Block], problems: Problems) -> Blo
     return replace(block, body=earlier[name].body, language=earlier[name].language)
 
 
-def _block(plan: Plan, step: Step, block: Block, known: dict[str, str], panels: list[str], problems: Problems) -> Block:
+def _block(plan: Plan, block: Block, known: dict[str, str], panels: list[str], problems: Problems) -> Block:
     """Return the block with the names it uses, and add its own result to `known`."""
     names = list(dict.fromkeys(_names(plan, block, known, panels, problems)))
     if block.name:
@@ -105,23 +105,22 @@ def _names(plan: Plan, block: Block, known: dict[str, str], panels: list[str], p
     for test in block.conditions():
         yield from _test_names(test, block, known, panels, problems)
     yield from _phrase_names(plan, block, known, problems)
-    if block.language == "sql":
-        yield from _sql_names(plan, block, known, problems)
-    elif block.language == "sh":
+    if block.language == "sh":
         yield from _shell_names(block, known, problems)
     elif block.language == "expr":
         yield from _expression_names(block, known, panels, problems)
+    in_sql = sql_references(block.body) if block.language == "sql" else []
+    for name in (*in_sql, *settings_references(block.settings)):
+        if name in known:
+            yield name
+        elif not _is_column(plan, block, name):
+            _undeclared(block, name, known, problems)
     if (source := block.settings.get("databases")) is not None:
         if known.get(source) != "preview":
             previews = [name for name, kind in known.items() if kind == "preview"]
             problems.add(block.line, f"there is no preview {source!r} before this one",
                          suggest(source, previews, what="available:") or "the earlier one needs as=NAME")  # fmt: skip
         yield source
-    for name in settings_references(block.settings):
-        if name in known:
-            yield name
-        elif not _is_column(plan, block, name):
-            _undeclared(block, name, known, problems)
 
 
 def _phrase_names(plan: Plan, block: Block, known: dict[str, str], problems: Problems) -> Iterator[str]:
@@ -174,14 +173,6 @@ def _read(reading: ExpressionNames, line: int, panels: list[str], problems: Prob
     for text, hint in reading.wrong:
         problems.add(line, text, hint, "expression")
     yield from sorted(reading.names)
-
-
-def _sql_names(plan: Plan, block: Block, known: dict[str, str], problems: Problems) -> Iterator[str]:
-    for name in sql_references(block.body):
-        if name in known:
-            yield name
-        elif not _is_column(plan, block, name):
-            _undeclared(block, name, known, problems)
 
 
 def _shell_names(block: Block, known: dict[str, str], problems: Problems) -> Iterator[str]:

@@ -42,7 +42,9 @@ class ListedRunbook(Struct, frozen=True, kw_only=True):
     """A runbook as listed."""
 
     entry: LibraryEntry
-    title: str
+    text: str = ""
+    """The document; empty if it cannot be read."""
+    title: str = ""
     answers: tuple[str, ...] = ()
     plan: Plan | None = None
     """None if it has problems."""
@@ -54,7 +56,7 @@ class ListedRunbook(Struct, frozen=True, kw_only=True):
         if not self.problems:
             return ""
         more = f", and {len(self.problems) - 1} more" if len(self.problems) > 1 else ""
-        return f"line {self.problems[0].line}: {self.problems[0].text}{more}"
+        return f"{self.problems[0]}{more}"
 
 
 class RunbookDocument(Struct, frozen=True, kw_only=True):
@@ -108,11 +110,12 @@ def load_entry(entry: LibraryEntry, actions: Mapping[str, Any] | None = None) ->
     try:
         text = read_document(entry.path, shipped=entry.shipped)
     except RunbookError as error:
-        return ListedRunbook(entry=entry, title="", problems=(Problem(line=1, text=error.message),))
+        return ListedRunbook(entry=entry, problems=(Problem(line=0, text=error.message),))
     checked = check(entry.path, text, actions)
     return ListedRunbook(
-        entry=entry, title=checked.title, answers=checked.answers, plan=checked.plan, problems=checked.problems
-    )
+        entry=entry, text=text, title=checked.title, answers=checked.answers, plan=checked.plan,
+        problems=checked.problems,
+    )  # fmt: skip
 
 
 def check(path: Path, text: str, actions: Mapping[str, Any] | None = None) -> CheckResult:

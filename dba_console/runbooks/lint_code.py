@@ -294,7 +294,7 @@ def pasted_sql_value(plan: Plan) -> Iterator[Problem]:
         for found, hint in _pasted_in_sql(text):
             yield Problem(line=line if block.language != "sql" else _line(block, found, line),
                           text=f"a value is pasted into SQL: {found}", hint=hint)  # fmt: skip
-        for match in _LETTERLESS.finditer(_NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text)))):
+        for match in _LETTERLESS.finditer(_bare_sql(text)):
             found, name = match[0], match[1]
             yield Problem(line=line if block.language != "sql" else _line(block, found, line),
                           text=f"{found} has no format letter",
@@ -321,7 +321,7 @@ def unbound_command(plan: Plan) -> Iterator[Problem]:
     """The server binds values only in SELECT, INSERT, UPDATE, DELETE, MERGE, VALUES, WITH and TABLE; a command such as
     ALTER needs them as quoted literals, `%(name)L`."""
     for block, line, text in _statements(plan):
-        bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text))).strip()
+        bare = _bare_sql(text).strip()
         first = re.match(r"[a-z]*", bare, re.IGNORECASE)
         word = first[0].lower() if first else ""
         if word not in _BINDS and (match := re.search(r"%\(([\w.]+)\)s", bare)):
@@ -340,7 +340,7 @@ def writing_check(plan: Plan) -> Iterator[Problem]:
     """A check, measurement, preview or condition must not change anything: a rehearsal runs it too, and repeatedly."""
     for block, line, text in _statements(plan):
         is_read_only = block.kind not in (*ACTING_KINDS, "undo") or text is not block.body
-        bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text)))
+        bare = _bare_sql(text)
         if is_read_only and (match := _WRITES.search(bare) or _NO_QUERY.match(bare)):
             what = "condition" if text is not block.body else block.kind
             yield Problem(line=line if text is not block.body else _line(block, match[0], line),
@@ -369,7 +369,7 @@ def no_schema(plan: Plan) -> Iterator[Problem]:
 def several_statements(plan: Plan) -> Iterator[Problem]:
     """A block must hold one statement: after a failure it would be unknown which of several took effect."""
     for _, line, text in _statements(plan):
-        bare = _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text))).strip().rstrip(";")
+        bare = _bare_sql(text).strip().rstrip(";")
         if ";" in bare:
             yield Problem(line=line, text="the block holds several statements", hint="write one block per statement")
 
@@ -380,6 +380,11 @@ def own_transaction(plan: Plan) -> Iterator[Problem]:
         if match := _TRANSACTION.match(_SQL_COMMENT.sub(" ", text)):
             hint = "remove it: every change is a transaction" if block.kind in ("change", "undo") else ""
             yield Problem(line=line, text=f"{match[1].upper()} begins or ends a transaction", hint=hint)
+
+
+def _bare_sql(text: str) -> str:
+    """Return SQL without comments, and without the text of literals and quoted names."""
+    return _NAMED.sub('""', _TEXT.sub("''", _SQL_COMMENT.sub(" ", text)))
 
 
 def _statements(plan: Plan) -> Iterator[tuple[Block, int, str]]:

@@ -136,6 +136,15 @@ def _preview_name(block: Block) -> str:
     return whole[1] if whole is not None else ""
 
 
+def covering_confirm(plan: Plan, block: Block) -> Block | None:
+    """Return the `confirm` before the block in its step, if the block has no confirmation of its own."""
+    step, _ = plan.block(block.id)
+    if block.confirm is not None or block not in step.blocks:
+        return None
+    before = step.blocks[: step.blocks.index(block)]
+    return next((one for one in reversed(before) if one.kind == "confirm"), None)
+
+
 def inputs_of(plan: Plan, block: Block) -> list[Block]:
     """Return the input blocks before it in its step whose values it uses."""
     step, _ = plan.block(block.id)

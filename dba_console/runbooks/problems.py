@@ -11,11 +11,14 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One reason why a document cannot be run."""
 
     line: int
-    """Counted from 1; 0 from a rule that checks the head."""
+    """Counted from 1; 0: the head, or the whole document."""
     text: str
     hint: str = ""
     rule: str = ""
     """Lint rule that reported it; empty: the format itself."""
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.text}" if self.line else self.text
 
     def formatted(self, source: str) -> str:
         """Return `FILE:LINE: message`, with the hint on a second line."""

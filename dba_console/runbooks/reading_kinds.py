@@ -287,7 +287,9 @@ class Wait(BlockKind):
         )
         try:
             if test is None:
-                yield from _until_due(context, block, due or context.now())
+                began = context.now()
+                yield from _until_due(context, block, due or began, "the time has passed")
+                yield from _record_held(context, block, began, "the time has passed", {})
             else:
                 yield from _until_it_holds(context, block, test, due)
         finally:
@@ -335,15 +337,14 @@ def _due(context: WalkContext, block: Block, test: BlockCondition | None) -> int
     return None
 
 
-def _until_due(context: WalkContext, block: Block, due: int) -> Turn[None]:
-    began = context.now()
+def _until_due(context: WalkContext, block: Block, due: int, text: str) -> Turn[None]:
+    """Wait until a wall time; `text` is shown if the block has no title."""
     context.state.current = block.id
     while (left := (due - context.now()) / 1e6) > 0:
         context.state.waiting = WaitView(
-            text=block.title or "the time has passed", until_us=due, left=f"{human_duration(left)} (measured)"
+            text=block.title or text, until_us=due, left=f"{human_duration(left)} (measured)"
         )
         yield from context.pause(left, due)
-    yield from _record_held(context, block, began, "the time has passed", {})
 
 
 def _record_held(context: WalkContext, block: Block, began: int, note: str, values: dict[str, Any]) -> Turn[None]:
@@ -501,10 +502,6 @@ def _until_next(context: WalkContext, block: Block) -> Turn[None]:
         text = f"{block.id}: next round in {human_duration(every)}"
         yield from context.write("wait.began", text, block=block, until_us=due)
     try:
-        while (left := (due - context.now()) / 1e6) > 0:
-            context.state.waiting = WaitView(
-                text=block.title or "the next round starts", until_us=due, left=f"{human_duration(left)} (measured)"
-            )
-            yield from context.pause(left, due)
+        yield from _until_due(context, block, due, "the next round starts")
     finally:
         context.state.waiting = None

@@ -102,17 +102,6 @@ class StepState:
 
 
 @dataclass(slots=True)
-class OpenQuestion:
-    """The question that is open."""
-
-    kind: str
-    text: str
-    step: str = ""
-    block: str = ""
-    since_us: int = 0
-
-
-@dataclass(slots=True)
 class Failure:
     """A failure that needs a decision."""
 
@@ -187,7 +176,8 @@ class RunState:
     """Values measured by actions whose name ends in a unit: `write_outage_s`."""
     goto: str = ""
     """Step, or end, that a decision leads to; the steps before it are skipped."""
-    asked: OpenQuestion | None = None
+    asked: JournalRecord | None = None
+    """Record of the open question."""
     failure: Failure | None = None
     undo: UndoPlan | None = None
     deviations: list[JournalRecord] = field(default_factory=list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
@@ -10,6 +9,7 @@ from statistics import median
 import msgspec
 from msgspec import Struct
 
+from dba_console.core.atomic_files import read_small
 from dba_console.core.decoding import from_json
 from dba_console.core.units import human_duration
 from dba_console.recording.plan import ACTING_KINDS, Plan, Step
@@ -163,9 +163,7 @@ def read_summary(directory: Path) -> RunSummary | None:
     """Return the summary stored beside a run's journal. None if the run did not end, or if another version wrote it:
     it then does not count for typical durations."""
     try:
-        descriptor = os.open(directory / SUMMARY, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            return from_json(file.read(_SIZE_LIMIT), RunSummary)
+        return from_json(read_small(directory / SUMMARY, _SIZE_LIMIT), RunSummary)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -63,7 +63,6 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is typed is not echoed."""
     rows: str = ""
     """Id of the preview whose rows can be excluded before the answer; empty: none."""
-    default: Any = None
     since_us: int = 0
     first_by: str = ""
     """With `second`: the operator who confirmed first."""

@@ -310,16 +310,7 @@ def _clean_prose(prose: Sequence[Prose]) -> tuple[Prose, ...]:
 def _clean_waiting(waiting: WaitView | None) -> WaitView | None:
     if waiting is None:
         return None
-    return WaitView(
-        text=line(waiting.text),
-        values=line(waiting.values),
-        trend=waiting.trend,
-        holds_s=waiting.holds_s,
-        hold_for_s=waiting.hold_for_s,
-        until_us=waiting.until_us,
-        timeout_s=waiting.timeout_s,
-        left=line(waiting.left),
-    )
+    return structs.replace(waiting, text=line(waiting.text), values=line(waiting.values), left=line(waiting.left))
 
 
 def _clean_table(table: RunTable | None) -> RunTable | None:

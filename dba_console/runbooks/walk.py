@@ -219,7 +219,7 @@ def _revert_settings(context: WalkContext, undo: UndoPlan) -> Turn[None]:
     _, block = context.plan.block(undo.settings[0])
     context.state.current = block.id
     until_us = context.now() + int(SERVER_S * 1e6)
-    outcome = yield from _try_revert(context, block)
+    outcome = yield from _try_revert(block)
     while outcome.state == "unknown" and (left_s := (until_us - context.now()) / 1e6) > 0:
         context.state.waiting = WaitView(
             text="the server answers, to revert temporary settings",
@@ -231,7 +231,7 @@ def _revert_settings(context: WalkContext, undo: UndoPlan) -> Turn[None]:
             yield from context.pause(min(AGAIN_S, left_s))
         finally:
             context.state.waiting = None
-        outcome = yield from _try_revert(context, block)
+        outcome = yield from _try_revert(block)
     if outcome.state == "ok":
         message = "temporary settings reverted" if outcome.values.get("put_back") else ""
     else:
@@ -242,7 +242,7 @@ def _revert_settings(context: WalkContext, undo: UndoPlan) -> Turn[None]:
     yield from context.write("undo.settings", text, block=block, state=state, told=message, machine_s=outcome.machine_s)
 
 
-def _try_revert(context: WalkContext, block: Block) -> Turn[Outcome]:
+def _try_revert(block: Block) -> Turn[Outcome]:
     return outcome_of((yield RevertSettingsRequest(block=block)))
 
 

@@ -26,7 +26,7 @@ from dba_console.runbooks.requests import (
     TimePassed,
     WriteRequest,
 )
-from dba_console.runbooks.run_state import END, OpenQuestion, RunState
+from dba_console.runbooks.run_state import END, RunState
 from dba_console.runbooks.run_view import Option, QuestionKind, quote_for_typing
 
 Purpose = Literal["check", "measure", "preview", "when", "done", "until", "while"]
@@ -111,7 +111,8 @@ class WalkContext:
         step = self.plan.block(block.id)[0].id if block is not None else ""
         block_id = block.id if block is not None else ""
         self.state.current = block_id
-        if not _is_open(self.state.asked, kind, block_id):
+        asked = self.state.asked
+        if asked is None or (asked.fields.get("question"), asked.block) != (kind, block_id):
             yield from self.write("block.asked", text, block=block, question=kind)
         reply = yield AskRequest(
             kind=kind,
@@ -173,10 +174,6 @@ class WalkContext:
     def reject(self, text: str) -> Turn[None]:
         """Reject the last answer with the reason."""
         yield RejectRequest(text)
-
-
-def _is_open(question: OpenQuestion | None, kind: str, block: str) -> bool:
-    return question is not None and (question.kind, question.block) == (kind, block)
 
 
 def _expected(reply: Reply, kind: type[T]) -> T:
@@ -403,14 +400,3 @@ def resumed(who: str) -> JournalRecord:
 def taken_over(who: str, before: str) -> JournalRecord:
     """Return the record that another operator controls the run from now on."""
     return JournalRecord(kind="person.took", text=f"{who} takes over" + (f" from {before}" if before else ""), who=who)
-
-
-def adhoc(who: str, text: str, step: str = "") -> JournalRecord:
-    """Return the record of a change outside the document."""
-    return JournalRecord(
-        kind="deviation",
-        text=f"{who}, outside the runbook: {text}",
-        step=step,
-        who=who,
-        fields={"what": "adhoc", "reason": text},
-    )

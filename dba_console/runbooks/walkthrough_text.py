@@ -141,9 +141,7 @@ def how_to_answer(question: Question) -> str:
         case "manual":
             return "Type what you did and what you saw; it is recorded as evidence."
         case "input":
-            if question.secret:
-                return "Type the value; it is not shown and not recorded."
-            return "Type the value." if question.default is None else f"Type the value; default: {question.default}."
+            return "Type the value; it is not shown and not recorded." if question.secret else "Type the value."
         case _:
             return _by_key(question)
 

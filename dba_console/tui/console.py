@@ -65,10 +65,10 @@ def style_table(colours: Colours) -> StyleTable:
 # Lines to strips: the last step before the terminal. Text is never parsed as markup.
 
 
-def paint(spans: Line, cells: int, table: StyleTable, overlay: RichStyle | None = None) -> Strip:
-    """Return the line in exactly `cells` cells. `overlay` goes over every span's own style (the selected row)."""
+def paint(spans: Line, cells: int, table: StyleTable) -> Strip:
+    """Return the line in exactly `cells` cells."""
     fitted = fit_line(spans, cells)
-    segments = [Segment(text, table[style] + overlay if overlay else table[style]) for text, style in fitted if text]
+    segments = [Segment(text, table[style]) for text, style in fitted if text]
     return Strip(segments, cells)
 
 
@@ -185,11 +185,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
         load_runbooks: Callable[[], RunbooksArrived] | None = None,
         load_job_history: Callable[[], TargetJobHistory] | None = None,
         clock: Clock = SYSTEM,
-        guard: TerminalGuard | None = None,
     ) -> None:
         super().__init__(driver_class=ConsoleDriver)
         self.theme = "ansi-dark"
-        self.guard = guard
+        self.guard: TerminalGuard | None = None
         self.failure: BaseException | None = None
         """Error that ended the screen, for run_console to report; None if the operator left."""
         self._feed = feed

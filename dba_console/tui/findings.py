@@ -23,8 +23,8 @@ class FindingsView(DetailView):
     where: ScreenName = "findings"
     always_selects = True
 
-    def __init__(self, name: str = "findings") -> None:
-        super().__init__(name)
+    def __init__(self) -> None:
+        super().__init__("findings")
         self._hints: tuple[str, ...] = ()
 
     @property

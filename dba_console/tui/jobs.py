@@ -38,8 +38,8 @@ class JobsView(DetailView):
 
     where: ScreenName = "jobs"
 
-    def __init__(self, name: str = PROGRESS_PANEL) -> None:
-        super().__init__(name)
+    def __init__(self) -> None:
+        super().__init__(PROGRESS_PANEL)
         self._last: tuple[str, ProgressRow] | None = None
         """The selected row as last seen, and its key."""
 

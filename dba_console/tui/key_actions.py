@@ -255,7 +255,7 @@ class PendingRevertsActions(RunbookActions):
                 f"runbook not found: {REVERT_RUNBOOK}{': ' + runbooks.problem if runbooks.problem else ''}"
             )
         else:
-            self.request_run(RunBegin(text=runbook.text, source=runbook.source, mode="run"))
+            self.request_run(RunBegin(text=runbook.text, source=str(runbook.entry.path), mode="run"))
 
 
 # Compare two moments: one is kept, the other is the one shown.

@@ -285,14 +285,8 @@ class RecordedRun:
         asked = state.asked
         question = None
         if asked is not None:
-            question_fields = {
-                "id": 0,
-                "kind": asked.kind,
-                "text": asked.text,
-                "step": asked.step,
-                "block": asked.block,
-            }
-            question = convert({**question_fields, "since_us": asked.since_us}, Question)
+            fields = {"id": 0, "kind": asked.fields.get("question", ""), "text": asked.text, "since_us": asked.wall_us}
+            question = convert({**fields, "step": asked.step, "block": asked.block}, Question)
         now_us = self.records[self._count - 1].wall_us if state.ended else wall_us
         live = LiveStatus(now_us=now_us, directory=str(self.directory), question=question, driver=state.who)
         view = run_view(self.plan, state, live)

@@ -14,10 +14,9 @@ from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
 from dba_console.jobs.history.past_jobs import TargetJobHistory
-from dba_console.recording.plan import Plan
 
 if TYPE_CHECKING:
-    from dba_console.runbooks.library import LibraryEntry
+    from dba_console.runbooks.library import ListedRunbook
     from dba_console.tui.feed import Session
 
 
@@ -80,29 +79,15 @@ class BackgroundLoader(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedRunbook:
-    """A runbook as read: `plan` is None if it does not compile, and `problems` say why."""
-
-    id: str
-    title: str
-    source: str
-    text: str
-    plan: Plan | None = None
-    problems: tuple[str, ...] = ()
-    origin: str = ""
-    """Where it is from, short: `shipped`, or its directory."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunbooksArrived:
     """All runbooks, or the reason why they cannot be read."""
 
-    runbooks: tuple[LoadedRunbook, ...] = ()
+    runbooks: tuple[ListedRunbook, ...] = ()
     problem: str = ""
 
-    def find(self, runbook_id: str) -> LoadedRunbook | None:
+    def find(self, runbook_id: str) -> ListedRunbook | None:
         """Return the runbook of that id, None if not found."""
-        return next((book for book in self.runbooks if book.id == runbook_id), None)
+        return next((book for book in self.runbooks if book.entry.id == runbook_id), None)
 
 
 def read_runbooks(directories: Sequence[str]) -> RunbooksArrived:
@@ -112,23 +97,7 @@ def read_runbooks(directories: Sequence[str]) -> RunbooksArrived:
     """
     from dba_console.runbooks import library
 
-    runbooks = tuple(_read_runbook(entry) for entry in library.entries(directories))
-    return RunbooksArrived(runbooks, "; ".join(library.unreadable(directories)))
-
-
-def _read_runbook(entry: LibraryEntry) -> LoadedRunbook:
-    from dba_console.runbooks.compile import read_document
-    from dba_console.runbooks.library import check
-
-    try:
-        text = read_document(entry.path, shipped=entry.shipped)
-    except ConsoleError as error:
-        return LoadedRunbook(entry.id, entry.id, str(entry.path), "", None, (error.message,))
-    checked = check(entry.path, text)
-    problems = tuple(f"line {one.line}: {one.text}" for one in checked.problems)
-    return LoadedRunbook(
-        entry.id, checked.title or entry.id, str(entry.path), text, checked.plan, problems, entry.origin
-    )
+    return RunbooksArrived(tuple(library.listed(directories)), "; ".join(library.unreadable(directories)))
 
 
 # The history of dumps and restores.

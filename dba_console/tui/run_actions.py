@@ -211,7 +211,8 @@ class RunbookActions(AgentRequests):
 
     def _send_begin(self, page: RunbookPage, mode: Literal["run", "rehearse"]) -> None:
         if (runbook := page.runbook) is not None:
-            self.request_run(RunBegin(text=runbook.text, source=runbook.source, inputs=dict(page.given), mode=mode))
+            source, inputs = str(runbook.entry.path), dict(page.given)
+            self.request_run(RunBegin(text=runbook.text, source=source, inputs=inputs, mode=mode))
 
     def request_run(self, request: RunBegin) -> None:
         """Request a run from the agent, which checks everything again and requires a confirmation before the start."""

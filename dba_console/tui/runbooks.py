@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dba_console.core.units import UNKNOWN
 from dba_console.recording.plan import Input, Plan
@@ -12,7 +12,7 @@ from dba_console.runbooks.run_view import RunView
 from dba_console.runbooks.walkthrough_text import texts
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.known_runs import KnownRun, KnownRuns
-from dba_console.tui.loaders import LoadedRunbook, RunbooksArrived
+from dba_console.tui.loaders import RunbooksArrived
 from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
 from dba_console.watch.frames.model import Finding, Frame
@@ -24,7 +24,6 @@ from dba_console.watch.panels.text_elements import (
     Detail,
     Line,
     Span,
-    Style,
     Table,
     TableColumn,
     TableRow,
@@ -34,6 +33,9 @@ from dba_console.watch.panels.text_elements import (
     move_spare_columns_last,
     wrap_lines,
 )
+
+if TYPE_CHECKING:
+    from dba_console.runbooks.library import ListedRunbook
 
 _RUN_PREFIX = "run "
 """Prefix of the key of a run's row; a runbook's is `book `."""
@@ -136,8 +138,8 @@ def _list_tables(
     tables = []
     if runs:
         tables.append(Table("runs", _RUN_COLUMNS, tuple(map(_run_row, runs)), None, "Runs"))
-    books = sorted(loaded.runbooks if loaded is not None else (), key=lambda one: one.id not in calling)
-    rows = tuple(_runbook_row(one, calling.get(one.id)) for one in books)
+    books = sorted(loaded.runbooks if loaded is not None else (), key=lambda one: one.entry.id not in calling)
+    rows = tuple(_runbook_row(one, calling.get(one.entry.id)) for one in books)
     tables.append(Table("books", _RUNBOOK_COLUMNS, rows, None, "Runbooks", "no runbook found"))
     return Detail("Runbooks", (), tuple(move_spare_columns_last(table, width) for table in tables))
 
@@ -155,19 +157,19 @@ def _run_row(known: KnownRun) -> TableRow:
     return TableRow(_RUN_PREFIX + summary.run, cells, (line(f"{clean(summary.title)}: {status_text}{driver}"),))
 
 
-def _runbook_row(runbook: LoadedRunbook, severity: str | None) -> TableRow:
+def _runbook_row(runbook: ListedRunbook, severity: str | None) -> TableRow:
     """`severity`: of the open finding that names it; None if not found."""
-    name = clean(runbook.id) if severity is None else f"{severity_sign(severity)} {clean(runbook.id)}"
-    answers = "" if runbook.plan is None else ", ".join(runbook.plan.answers)
-    style: Style = "" if runbook.plan is not None else "warn"
-    title = (
-        clean(runbook.title) if runbook.plan is not None else f"has errors: {clean(next(iter(runbook.problems), ''))}"
-    )
+    entry, compiles = runbook.entry, runbook.plan is not None
+    name = clean(entry.id) if severity is None else f"{severity_sign(severity)} {clean(entry.id)}"
+    title = clean(runbook.title) if compiles else f"has errors: {clean(runbook.error)}"
     cells = (
-        Cell(name, runbook.id, severity_style(severity or "")), Cell(title, runbook.title, style), Cell(clean(answers)),
-        Cell(clean(runbook.origin or runbook.source)),
-    )  # fmt: skip
-    return TableRow(_RUNBOOK_PREFIX + runbook.id, cells, (line(f"{title}"), line(Span(clean(runbook.source), "dim"))))
+        Cell(name, entry.id, severity_style(severity or "")),
+        Cell(title, runbook.title, "" if compiles else "warn"),
+        Cell(clean(", ".join(runbook.answers) if compiles else "")),
+        Cell(clean(entry.origin)),
+    )
+    details = (line(f"{title}"), line(Span(clean(str(entry.path)), "dim")))
+    return TableRow(_RUNBOOK_PREFIX + entry.id, cells, details)
 
 
 class RunbookPage(ScrolledPage):
@@ -185,7 +187,7 @@ class RunbookPage(ScrolledPage):
         self._get_runbooks = get_runbooks
 
     @property
-    def runbook(self) -> LoadedRunbook | None:
+    def runbook(self) -> ListedRunbook | None:
         """The runbook; None if it has not been read or does not exist."""
         runbooks = self._get_runbooks()
         return None if runbooks is None else runbooks.find(self.book_id)
@@ -205,18 +207,18 @@ class RunbookPage(ScrolledPage):
 
     def lines(self, scene: Scene, width: int, height: int) -> list[Line]:
         runbook = self.runbook
-        title = clean(self.book_id if runbook is None else runbook.title)
+        title = clean(self.book_id if runbook is None else runbook.title or runbook.entry.id)
         head = fit_line(title_rule(line(Span(title, "title"), Span(f" · {clean(self.book_id)}", "dim")), width), width)
         lines = [line(" ", *one) if one else () for one in self._page_lines(runbook, width - 2)]
         return [head, *self.scrolled(lines, height - 1)]
 
     def copied_text(self) -> str:
-        return "" if self.runbook is None else self.runbook.source
+        return "" if self.runbook is None else str(self.runbook.entry.path)
 
     def do_top(self) -> None:
         self._top = 0
 
-    def _page_lines(self, runbook: LoadedRunbook | None, cells: int) -> list[Line]:
+    def _page_lines(self, runbook: ListedRunbook | None, cells: int) -> list[Line]:
         if runbook is None:
             runbooks = self._get_runbooks()
             if runbooks is None:
@@ -225,7 +227,7 @@ class RunbookPage(ScrolledPage):
         if runbook.plan is None:
             return [
                 line(Span("It has errors:", "warn")),
-                *(x for one in runbook.problems for x in texts(one, cells)),
+                *(x for one in runbook.problems for x in texts(str(one), cells)),
             ]
         from dba_console.runbooks.outline import runbook_lines
 

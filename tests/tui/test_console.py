@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from textual.events import Key
@@ -14,9 +15,11 @@ from textual.widgets import OptionList
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.jobs.history.past_jobs import TargetJobHistory
+from dba_console.recording.plan import Plan
+from dba_console.runbooks.library import LibraryEntry, ListedRunbook
 from dba_console.tui.console import ConsoleApp
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived
-from dba_console.tui.loaders import LoadedRunbook, RunbooksArrived
+from dba_console.tui.loaders import RunbooksArrived
 from dba_console.tui.terminal import ScreenOptions
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import line_text
@@ -98,6 +101,13 @@ def key_of(word: str) -> Key:
         return Key(name, name if len(name) == 1 else None)
 
 
+def listed_runbook(path: str, text: str, title: str, plan: Plan | None = None) -> ListedRunbook:
+    """A runbook as the screen reads it from a directory."""
+    entry = LibraryEntry(id=Path(path).stem, path=Path(path), shipped=False)
+    answers = () if plan is None else plan.answers
+    return ListedRunbook(entry=entry, text=text, title=title, answers=answers, plan=plan)
+
+
 @asynccontextmanager
 async def screen(
     past: MemoryRecording | None = None,
@@ -105,7 +115,7 @@ async def screen(
     can_go_live: bool = True,
     size: tuple[int, int] = (80, 24),
     options: ScreenOptions | None = None,
-    runbooks: Sequence[LoadedRunbook] | Callable[[], Sequence[LoadedRunbook]] = (),
+    runbooks: Sequence[ListedRunbook] | Callable[[], Sequence[ListedRunbook]] = (),
     history: Callable[[], TargetJobHistory] = TargetJobHistory,
     clock: Clock = SYSTEM,
 ) -> AsyncIterator[Screen]:

@@ -6,9 +6,9 @@ from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin
 from dba_console.runbooks.library import SHIPPED
-from dba_console.tui.loaders import LoadedRunbook
 from dba_console.watch.samples.findings import FindingNow
 from tests.tui.manual_feed import START_US
+from tests.tui.test_console import listed_runbook
 from tests.tui.test_console import screen as opened
 from tests.tui.test_findings import FULL, give_findings
 
@@ -23,7 +23,7 @@ OF_ACTIVE_RUN = structs.replace(
     NOT_REVERTED, severity="info", text="fsync (off) for run r-1: a crash of the host destroys the whole cluster"
 )
 TITLE = "Settings of a run were not reverted"
-RUNBOOK = LoadedRunbook("put-back", TITLE, "put-back.md", (SHIPPED / "put-back.md").read_text())
+RUNBOOK = listed_runbook("put-back.md", (SHIPPED / "put-back.md").read_text(), TITLE)
 
 
 async def test_a_console_starts_with_the_pending_reverts_of_a_run() -> None:

@@ -9,11 +9,12 @@ from msgspec import structs
 
 from dba_console.agent.protocol import RunBegin, RunRefused, RunViewMessage
 from dba_console.recording.plan import Block, Confirmation, Input, Plan, Prose, Step
+from dba_console.runbooks.library import ListedRunbook
+from dba_console.runbooks.problems import Problem
 from dba_console.runbooks.run_view import Question, RunTable
-from dba_console.tui.loaders import LoadedRunbook
 from dba_console.tui.runbooks import values_for_input, values_in_frame
 from tests.build import busy_frame
-from tests.tui.test_console import Screen
+from tests.tui.test_console import Screen, listed_runbook
 from tests.tui.test_console import screen as opened
 from tests.tui.test_findings import FULL, give_findings
 from tests.walkthrough.sample_views import DROP
@@ -35,11 +36,11 @@ PLAN = Plan(
                            title="end them", confirm=Confirmation(level="type", text="count")),)),
     ),
 )  # fmt: skip
-STORM = LoadedRunbook("connection-storm", PLAN.title, PLAN.source, "# Too many connections\n", PLAN)
-PLAIN = LoadedRunbook(
-    "plain", "No inputs", "/etc/rb/plain.md", "# No inputs\n", structs.replace(PLAN, id="plain", inputs=())
+STORM = listed_runbook(PLAN.source, "# Too many connections\n", PLAN.title, PLAN)
+PLAIN = listed_runbook("/etc/rb/plain.md", "# No inputs\n", "No inputs", structs.replace(PLAN, id="plain", inputs=()))
+BROKEN = structs.replace(
+    listed_runbook("/etc/rb/broken.md", "# x\n", "Broken"), problems=(Problem(line=3, text="no such kind: chekc"),)
 )
-BROKEN = LoadedRunbook("broken", "Broken", "/etc/rb/broken.md", "# x\n", None, ("broken.md:3: no such kind: chekc",))
 RUNBOOKS = (STORM, PLAIN, BROKEN)
 
 
@@ -57,7 +58,7 @@ async def test_b_lists_runbooks_even_before_the_first_frame() -> None:
         await screen.press("b")
         await screen.until("Too many connections")
         assert "connections-filling" in screen.text
-        assert "has errors: broken.md:3: no such kin" in screen.text, screen.text
+        assert "has errors: line 3: no such" in screen.text
 
 
 async def test_a_runbook_is_shown_with_its_inputs_and_its_plan_before_the_start() -> None:
@@ -86,12 +87,12 @@ async def test_a_click_on_the_selected_row_opens_its_runbook() -> None:
 async def test_a_start_before_the_runbooks_are_loaded_waits_for_them() -> None:
     read = threading.Event()
 
-    def slowly() -> tuple[LoadedRunbook, ...]:
+    def slowly() -> tuple[ListedRunbook, ...]:
         read.wait(60)
         return RUNBOOKS
 
     async with opened(runbooks=slowly) as screen:
-        screen.app.view_stack.show_runbook("plain")
+        screen.app.view_stack.show_runbook("plain", None)
         screen.app._actions._runbook_loader.request_read()
         await screen.press("s")
         assert "the run starts after that" in screen.text and screen.feed.asked == []
@@ -129,7 +130,7 @@ async def test_a_start_asks_first_for_required_inputs_and_never_shows_a_secret()
         await screen.type("hush")
         assert "****" in screen.text and "hush" not in screen.text
         await screen.press("enter")
-        begin = RunBegin(text=STORM.text, source=STORM.source, inputs={"ticket": "OPS-1", "word": "hush"})
+        begin = RunBegin(text=STORM.text, source=str(STORM.entry.path), inputs={"ticket": "OPS-1", "word": "hush"})
         assert screen.feed.asked == [begin]
         assert "given, not shown" in screen.text and "hush" not in screen.text
 
@@ -200,7 +201,7 @@ async def test_a_run_started_here_is_shown_as_soon_as_the_agent_has_created_it()
     async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "No inputs")
         await screen.press("t")
-        assert screen.feed.asked == [RunBegin(text=PLAIN.text, source=PLAIN.source, mode="rehearse")]
+        assert screen.feed.asked == [RunBegin(text=PLAIN.text, source=str(PLAIN.entry.path), mode="rehearse")]
         screen.feed.mailbox.put(RunViewMessage(view=DROP, yours=True, may_answer=True))
         await screen.until("Drop the page cache of this host?")
         await screen.press("escape", "escape")
@@ -228,7 +229,7 @@ async def test_a_refusal_of_the_agent_is_shown_with_its_hint() -> None:
 
 async def test_a_runbook_that_does_not_compile_shows_why_and_cannot_be_started() -> None:
     async with opened(runbooks=RUNBOOKS) as screen:
-        await choose(screen, "broken.md")
+        await choose(screen, "does not compile")
         assert "no such kind: chekc" in screen.text
         await screen.press("s")
         assert screen.feed.asked == [] and "cannot start" in screen.text
@@ -247,7 +248,7 @@ async def test_nothing_is_started_from_the_past_or_from_a_recording() -> None:
 
 
 async def test_unreadable_runbooks_cost_the_list_and_not_the_screen() -> None:
-    def fail() -> tuple[LoadedRunbook, ...]:
+    def fail() -> tuple[ListedRunbook, ...]:
         raise OSError(116, "Stale file handle")
 
     async with opened(runbooks=fail) as screen:

@@ -23,11 +23,10 @@ from dba_console.core.clock import SYSTEM, Clock
 from dba_console.recording.plan import Input, Plan, Prose
 from dba_console.runbooks.run_view import Option, OutputLine, Question, RunView
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived, Session
-from dba_console.tui.loaders import LoadedRunbook
 from dba_console.tui.terminal import ScreenOptions
 from dba_console.watch.samples.event import Event
 from tests.clocks import HeldClock
-from tests.tui.test_console import Screen
+from tests.tui.test_console import Screen, listed_runbook
 from tests.tui.test_console import screen as opened
 from tests.walkthrough.sample_views import DROP, ENDED, OUTPUT, START_US, TYPED, WAIT
 
@@ -366,9 +365,7 @@ async def test_command_output_is_on_the_page_of_an_interrupted_run_once() -> Non
 
 async def test_secrets_are_asked_for_again_to_resume() -> None:
     secret = Input(name="word", type="secret", secret=True)
-    book = LoadedRunbook(
-        "cache-drop", "Drop", "x.md", "# Drop\n", Plan(id="cache-drop", title="Drop", inputs=(secret,))
-    )
+    book = listed_runbook("cache-drop.md", "# Drop\n", "Drop", Plan(id="cache-drop", title="Drop", inputs=(secret,)))
     async with opened(runbooks=(book,)) as screen:
         await screen.give(0, 1)
         await deliver_view(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)

@@ -150,7 +150,7 @@ views = st.builds(
     ).map(tuple),
     block=st.sampled_from("xyz"),
     question=st.none() | st.builds(Question, id=st.just(1), kind=st.sampled_from(("ack", "type", "input", "choose")),
-                                   text=words, expects=words, default=st.none() | words, since_us=st.just(START_US)),
+                                   text=words, expects=words, since_us=st.just(START_US)),
 )  # fmt: skip
 
 

@@ -174,7 +174,7 @@ class ActiveRun:
         return None
 
     def _continue(self, person: ConsoleOperator) -> str | None:
-        self.questions.drop_interrupts("pause")
+        self.questions.drop_pauses()
         if self.controls.pause(False):
             return None
         question = self.questions.question

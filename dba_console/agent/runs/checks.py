@@ -69,8 +69,8 @@ class ReadOnlyChecks:
         took_s = (self._context.clock.mono_us() - begun_us) / 1e6
         return msgspec.structs.replace(result, machine_s=took_s)
 
-    def values(self, block: Block) -> dict[str, Any]:
-        """Return the values for the block's code: inputs, results, and the rows of previews by name."""
+    def values(self) -> dict[str, Any]:
+        """Return the values for the code of a block: inputs, results, and the rows of previews by name."""
         return named_values(self._state, self._inputs)
 
     def require_shown(self, block: Block, intent: JournalRecord, undo_of: Mapping[str, Any] | None) -> None:
@@ -118,11 +118,11 @@ class ReadOnlyChecks:
         )
 
     def _check_sql(self, wanted: ReadRequest, text: str) -> ReadResult:
-        query, params = statement(text, for_sql(self.values(wanted.block)))
+        query, params = statement(text, for_sql(self.values()))
         server = self._servers.for_block(wanted.block)
         timeout_s = (wanted.block.timeout_s if wanted.block.kind != "wait" else None) or DEFAULT_S
         if wanted.purpose == "preview" and (source := wanted.block.settings.get("databases")) is not None:
-            databases = self.values(wanted.block).get(source)
+            databases = self.values().get(source)
             if databases is None:
                 raise UsageError(f"{source} has no rows: the databases to query are unknown")
             result = server.query_databases(
@@ -146,7 +146,7 @@ class ReadOnlyChecks:
 
     def _check_command(self, wanted: ReadRequest, text: str) -> ReadResult:
         block = wanted.block
-        env = command_environment(values_environment(block.uses, self.values(block)))
+        env = command_environment(values_environment(block.uses, self.values()))
         if self._servers.own is not None:
             env |= server_environment(self._context.target.conninfo, direct=self._servers.own.direct, read_only=True)
         ended = run_short(script_argv(text), env, block.timeout_s or DEFAULT_S, self._context.clock)

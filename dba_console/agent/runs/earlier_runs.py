@@ -5,13 +5,14 @@ Both have a timeout: a disk that hangs costs the summary, not the run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dba_console.core.atomic_files import write_atomically
 from dba_console.core.clock import Clock
 from dba_console.core.errors import ConsoleError
 from dba_console.jobs.archives.archive_file import open_archive
@@ -40,15 +41,14 @@ def read_typical_durations(
 ) -> tuple[str, dict[str, TypicalDuration]]:
     """Return the run's subject and its typical durations by step; empty if unknown or not readable in time. `values`
     are the inputs."""
-    lane = Lane("runs-past", clock)
     try:
-        about = lane.call(lambda: run_subject(plan, values), DISK_S)
-        subject = ComparisonKey(plan.id, identity, about)
-        return about, typical_durations(subject, lane.call(lambda: _read_earlier_summaries(sessions, subject), DISK_S))
+        with closing(Lane("runs-past", clock)) as lane:
+            about = lane.call(lambda: run_subject(plan, values), DISK_S)
+            subject = ComparisonKey(plan.id, identity, about)
+            earlier = lane.call(lambda: _read_earlier_summaries(sessions, subject), DISK_S)
+            return about, typical_durations(subject, earlier)
     except (LaneTimeout, OSError):
         return "", {}
-    finally:
-        lane.close()
 
 
 def run_subject(plan: Plan, values: Mapping[str, Any]) -> str:
@@ -71,13 +71,9 @@ def run_subject(plan: Plan, values: Mapping[str, Any]) -> str:
 
 def write_summary(directory: Path, summary: RunSummary, clock: Clock) -> None:
     """Write the summary beside the journal; it can be derived again at any time."""
-    lane = Lane("runs-summary", clock)
-    try:
-        lane.call(lambda: _write(directory / SUMMARY, msgspec.json.format(msgspec.json.encode(summary))), DISK_S)
-    except (LaneTimeout, OSError):
-        pass
-    finally:
-        lane.close()
+    content = msgspec.json.format(msgspec.json.encode(summary))
+    with suppress(LaneTimeout, OSError), closing(Lane("runs-summary", clock)) as lane:
+        lane.call(lambda: write_atomically(str(directory), SUMMARY, content, synced=False), DISK_S)
 
 
 def _read_earlier_summaries(sessions: Path, subject: ComparisonKey) -> list[RunSummary]:
@@ -92,11 +88,3 @@ def _read_earlier_summaries(sessions: Path, subject: ComparisonKey) -> list[RunS
         if len(found) >= MOST_RUNS:
             break
     return found
-
-
-def _write(path: Path, data: bytes) -> None:
-    new = path.with_suffix(".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    os.replace(new, path)

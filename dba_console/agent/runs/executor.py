@@ -40,7 +40,7 @@ from dba_console.keeper.launch import HEAD_BYTES, CommandSpec
 from dba_console.recording.plan import Block, JournalRecord
 from dba_console.recording.run_paths import execution_directory
 from dba_console.runbooks.command_environment import server_environment
-from dba_console.runbooks.preview_rows import act_values
+from dba_console.runbooks.preview_rows import act_values, covering_confirm
 from dba_console.runbooks.requests import AskRequest, ExecuteRequest, Outcome, ReadRequest, ReadResult, SettleRequest
 from dba_console.runbooks.result_tables import counted
 from dba_console.runbooks.values import arguments, fill_references, for_sql, statement
@@ -240,7 +240,7 @@ class Executor:
         """Return the confirmation for the gate: of the block, or of the `confirm` block before it in its step. The
         question about an undo is its confirmation.
         """
-        confirming = self._confirming_block(wanted.block)
+        confirming = covering_confirm(self._checks.plan, wanted.block) or wanted.block
         given: dict[str, Any] = {"confirm": confirming.confirm}
         if wanted.block.kind == "undo":
             given["undo"] = True
@@ -255,16 +255,8 @@ class Executor:
         return given
 
     def _confirmed_by(self, block: Block) -> str:
-        record = self._answers.get(self._confirming_block(block).id)
+        record = self._answers.get((covering_confirm(self._checks.plan, block) or block).id)
         return "" if record is None else record.who or ""
-
-    def _confirming_block(self, block: Block) -> Block:
-        """Return the block whose question confirmed this one."""
-        step, _ = self._checks.plan.block(block.id)
-        if block.confirm is not None or block not in step.blocks:
-            return block
-        before = step.blocks[: step.blocks.index(block)]
-        return next((one for one in reversed(before) if one.kind == "confirm"), block)
 
     # -- settling ------------------------------------------------------------------------------------------------
 
@@ -295,13 +287,13 @@ class Executor:
 
     def _values(self, wanted: ExecuteRequest) -> dict[str, Any]:
         """Return the values for the block's code: as in the intent, with the secrets, which are not stored."""
-        return act_values(self._checks.values(wanted.block), wanted.intent.fields, wanted.undo_of)
+        return act_values(self._checks.values(), wanted.intent.fields, wanted.undo_of)
 
     def _action(self, block: Block) -> tuple[Action, Any]:
         name = block.action or ""
         acting = find_action(name)
         try:
-            given = fill_references(block.settings, self._checks.values(block))
+            given = fill_references(block.settings, self._checks.values())
         except KeyError as error:
             raise UsageError(f"{block.id}: {error.args[0]} has no value") from None
         return acting, parse_settings(name, given)
@@ -339,7 +331,7 @@ class Executor:
             from dba_console.agent.runs.dump_messages import make_dump_messages, observed_progress
 
             messages = make_dump_messages(
-                directory, block, self._checks.values(block), self._context.clock,
+                directory, block, self._checks.values(), self._context.clock,
                 lambda: observed_progress(self._context.frame(0), self._directory.name),
             )  # fmt: skip
         command = AttachedCommand(directory, self._context.clock, self._controls, output.feed, exits, messages)

@@ -63,11 +63,8 @@ def restore_run_request(stored_run: StoredRun, given: dict[str, str], *, ending:
     UsageError.
     """
     plan, planned = stored_run.plan, next((one for one in stored_run.records if one.kind == "run.planned"), None)
-    if plan is None or stored_run.damage is not None:
-        raise SessionError(
-            f"the run {stored_run.directory.name} cannot be resumed: {stored_run.damage or 'its plan is missing'}"
-        )
-    if planned is None:
+    stored_run.require_resumable()
+    if plan is None or planned is None:
         raise SessionError(
             f"the run {stored_run.directory.name} cannot be resumed: its agent ended before its inputs were recorded",
             hint="nothing was changed; start a new run",

@@ -29,18 +29,16 @@ class RunAbandoned(Exception):
 class OperatorQuestions:
     """The questions of one run. `changed` is called after each change that consoles are shown."""
 
-    def __init__(self, clock: Clock, changed: Callable[[], None], *, first_id: int = 1) -> None:
+    def __init__(self, clock: Clock, changed: Callable[[], None]) -> None:
         self._clock, self._changed = clock, changed
         self._condition = threading.Condition()
-        self._next_id = first_id
+        self._next_id = 1
         self._answer: tuple[str, ConsoleOperator] | None = None
         self._interrupts: deque[OperatorInterrupt] = deque(maxlen=MAX_INTERRUPTS)
         self._abandoned = False
         self._first_operator: ConsoleOperator | None = None
         self.question: Question | None = None
         """The open question."""
-        self.operator_wait_s = 0.0
-        """Time waited for operators so far."""
 
     def ask(self, wanted: AskRequest) -> Answer | OperatorInterrupt:
         """Ask and wait for the answer or an interrupt. Raises RunAbandoned.
@@ -48,33 +46,29 @@ class OperatorQuestions:
         If two operators are required, the second is asked after the first has typed the expected text.
         """
         begun_us = self._clock.mono_us()
+        first = self._ask_one(wanted, wanted.kind)
+        if first is None or isinstance(first, OperatorInterrupt):
+            return _require_interrupt(first)
+        text, who = first
+        if wanted.people < 2 or text.strip() != wanted.expects:
+            return Answer(text=text, who=who.name, human_s=self._elapsed_s(begun_us))
+        self._first_operator = who
         try:
-            first = self._ask_one(wanted, wanted.kind)
-            if first is None or isinstance(first, OperatorInterrupt):
-                return _require_interrupt(first)
-            text, who = first
-            if wanted.people < 2 or text.strip() != wanted.expects:
-                return Answer(text=text, who=who.name, human_s=self._elapsed_s(begun_us))
-            self._first_operator = who
             second = self._ask_one(wanted, "second")
-            if second is None or isinstance(second, OperatorInterrupt):
-                return _require_interrupt(second)
-            answer, other = second
-            how = difference(who, other).why
-            return Answer(text=answer, who=who.name, second=f"{other.name} ({how})", human_s=self._elapsed_s(begun_us))
         finally:
             self._first_operator = None
-            self.operator_wait_s += self._elapsed_s(begun_us)
+        if second is None or isinstance(second, OperatorInterrupt):
+            return _require_interrupt(second)
+        answer, other = second
+        how = difference(who, other).why
+        return Answer(text=answer, who=who.name, second=f"{other.name} ({how})", human_s=self._elapsed_s(begun_us))
 
     def ask_until(self, wanted: AskRequest, moot: Callable[[], bool]) -> Answer | None:
         """Ask a question that may become moot: `moot` is called every few seconds and ends the question when it returns
         True. Interrupts are not handled meanwhile. Raises RunAbandoned.
         """
         begun_us = self._clock.mono_us()
-        try:
-            answer = self._ask_one(wanted, wanted.kind, heed=False, moot=moot)
-        finally:
-            self.operator_wait_s += self._elapsed_s(begun_us)
+        answer = self._ask_one(wanted, wanted.kind, moot)
         if answer is None or isinstance(answer, OperatorInterrupt):
             return None
         return Answer(text=answer[0], who=answer[1].name, human_s=self._elapsed_s(begun_us))
@@ -120,18 +114,18 @@ class OperatorQuestions:
         It replaces an earlier one of the same kind, so that repeated ones do not displace others.
         """
         with self._condition:
-            same = [earlier for earlier in self._interrupts if earlier.verb == interrupt.verb]
-            for earlier in same:
-                self._interrupts.remove(earlier)
+            self._remove_interrupts(interrupt.verb)
             self._interrupts.append(interrupt)
             self._condition.notify_all()
 
-    def drop_interrupts(self, verb: str) -> None:
-        """Remove the pending interrupts of a kind."""
+    def drop_pauses(self) -> None:
+        """Remove the pending pauses."""
         with self._condition:
-            kept = [interrupt for interrupt in self._interrupts if interrupt.verb != verb]
-            self._interrupts.clear()
-            self._interrupts.extend(kept)
+            self._remove_interrupts("pause")
+
+    def _remove_interrupts(self, verb: str) -> None:
+        for earlier in [one for one in self._interrupts if one.verb == verb]:
+            self._interrupts.remove(earlier)
 
     def answer(self, question: int, text: str, person: ConsoleOperator, *, drives: bool) -> str | None:
         """Answer the question with this number. Returns None, or why the answer is refused."""
@@ -171,13 +165,13 @@ class OperatorQuestions:
         return None if two.two else f"a second operator must confirm: {two.why}"
 
     def _ask_one(
-        self, wanted: AskRequest, kind: QuestionKind, *, heed: bool = True, moot: Callable[[], bool] | None = None
+        self, wanted: AskRequest, kind: QuestionKind, moot: Callable[[], bool] | None = None
     ) -> tuple[str, ConsoleOperator] | OperatorInterrupt | None:
-        """Return the answer and its operator; None if the question became moot."""
+        """Return the answer and its operator; None if the question became moot. With `moot`, interrupts wait."""
         with self._condition:
             if self._abandoned:
                 raise RunAbandoned
-            if heed and self._interrupts:
+            if moot is None and self._interrupts:
                 return self._interrupts.popleft()
             self.question = self._question(wanted, kind)
             self._next_id += 1
@@ -189,7 +183,7 @@ class OperatorQuestions:
                         raise RunAbandoned
                     if self._answer is not None:
                         return self._answer
-                    if heed and self._interrupts:
+                    if moot is None and self._interrupts:
                         return self._interrupts.popleft()
                     self._condition.wait(None if moot is None else MOOT_CHECK_S)
                     idle = self._answer is None and not self._abandoned

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +54,8 @@ class RunContext:
 
 def internal_error_text(error: Exception) -> str:
     """Return the error and its place in the code, without values of variables, which may be secret."""
+    import traceback  # loaded only when needed
+
     frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
     location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return redact(f"{type(error).__name__}: {error}"[:500]) + location

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,20 +27,14 @@ from dba_console.agent.protocol import (
     pack,
 )
 from dba_console.agent.runs.operators import ConsoleOperator, person_of
-from dba_console.core.clock import Clock
-from dba_console.core.config import Config
+from dba_console.agent.runs.run_context import RunContext
 from dba_console.core.errors import ExitCode
-from dba_console.core.target import Target
 from dba_console.runbooks.run_view import OutputLine, RunView
-from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.active_run import ActiveRun, StartExecution
     from dba_console.agent.runs.interrupted_runs import InterruptedRun
-    from dba_console.agent.runs.run_context import RunContext
     from dba_console.agent.runs.run_execution import RunExecution
-    from dba_console.recording.journal import LogLine
-    from dba_console.watch.frames.model import Frame
 
 Give = Callable[[ConsoleConnection], None]
 
@@ -47,23 +42,8 @@ Give = Callable[[ConsoleConnection], None]
 class RunService:
     """One per agent. Consoles are served on the listener's thread; `each` calls back there for every console."""
 
-    def __init__(
-        self,
-        target: Target,
-        config: Config,
-        clock: Clock,
-        *,
-        sessions: Path,
-        session: Callable[[], Path | None],
-        frame: Callable[[int], Frame | None],
-        here: Callable[[], bool],
-        emit: Callable[[Event], None],
-        put_lines: Callable[[Sequence[LogLine]], None],
-        each: Callable[[Give], None],
-    ) -> None:
-        self._target, self._config, self._clock = target, config, clock
-        self._sessions, self._session, self._frame, self._here = sessions, session, frame, here
-        self._emit, self._put_lines, self._each = emit, put_lines, each
+    def __init__(self, context: RunContext, sessions: Path, each: Callable[[Give], None]) -> None:
+        self._context, self._sessions, self._each = context, sessions, each
         self._operators: dict[ConsoleConnection, ConsoleOperator] = {}
         self._runs: list[ActiveRun] = []
         """Active runs, and the last ended one. More than one only if the others revert settings."""
@@ -132,11 +112,7 @@ class RunService:
     def _start_requested(self, peer: ConsoleConnection, request: RunBegin) -> None:
         active_run = self._main_run()
         if active_run is not None and active_run.cancel_unstarted(peer, self._operators[peer]):
-
-            def begin_again() -> None:
-                self._each(lambda one: self._start_requested(one, request) if one is peer else None)
-
-            self._next = (active_run, begin_again)
+            self._next = active_run, lambda: self._if_attached(peer, lambda: self._start_requested(peer, request))
             return
         from dba_console.agent.runs.start_run import start_run
 
@@ -157,7 +133,7 @@ class RunService:
         active_run = self._main_run()
         known = self._unfinished.get(request.run)
         if known is None:
-            text = f"no interrupted run {request.run!r} of {self._target.name}"
+            text = f"no interrupted run {request.run!r} of {self._context.target.name}"
             self.refuse(peer, RunRefused(text=text, hint="`dba-console runbook runs` lists them", reply_to=request.run))
             return
         from dba_console.agent.runs.start_run import resume_run
@@ -187,19 +163,11 @@ class RunService:
     ) -> None:
         from dba_console.agent.runs.active_run import ActiveRun
 
-        made = ActiveRun(make, peer, person, self._make_context(), self, self._sessions, reply_to, is_secondary=beside)
+        made = ActiveRun(make, peer, person, self._context, self, self._sessions, reply_to, is_secondary=beside)
         self._runs = [*(one for one in self._runs if one.alive), made]
         if abort:
             made.abort(person, abort)
         made.start()
-
-    def _make_context(self) -> RunContext:
-        from dba_console.agent.runs.run_context import RunContext
-
-        return RunContext(
-            target=self._target, config=self._config, clock=self._clock, session=self._session, frame=self._frame,
-            is_server_here=self._here, emit=self._emit, put_lines=self._put_lines,
-        )  # fmt: skip
 
     # -- an active run -------------------------------------------------------------------------------------------
 
@@ -214,7 +182,7 @@ class RunService:
             return
         if isinstance(message, RunWatch):
             current.reclaim(peer, person)
-            self._each(lambda one: self._push_view_and_lines(one, current) if one is peer else None)
+            self._if_attached(peer, lambda: self._push_view_and_lines(peer, current))
             return
         if isinstance(message, RunAnswer):
             refusal = current.answer(peer, person, message.question, message.text)
@@ -256,12 +224,18 @@ class RunService:
         self._each(give)
 
     def push_lines(self, run: str, block: str, lines: list[OutputLine], dropped: int) -> None:
-        packed = pack(RunLines(run=run, block=block, lines=lines, dropped=dropped))
-        self._each(lambda peer: peer.push(packed, replaces_key=LINES) if _is_console(peer) else None)
+        self._push_to_consoles(pack(RunLines(run=run, block=block, lines=lines, dropped=dropped)), LINES)
 
     def refuse(self, peer: ConsoleConnection | None, refused: RunRefused) -> None:
-        packed = pack(refused)
-        self._each(lambda one: one.push(packed) if one is peer else None)
+        if peer is not None:
+            self._if_attached(peer, lambda: peer.push(pack(refused)))
+
+    def _if_attached(self, peer: ConsoleConnection, call: Callable[[], None]) -> None:
+        """Call on the listener's thread, like any request; not if the console has left."""
+        self._each(lambda one: call() if one is peer else None)
+
+    def _push_to_consoles(self, packed: bytes, replaces_key: str = "") -> None:
+        self._each(lambda peer: peer.push(packed, replaces_key=replaces_key) if _is_console(peer) else None)
 
     def run_ended(self, active_run: ActiveRun) -> None:
         execution = active_run.execution
@@ -283,7 +257,7 @@ class RunService:
             with self._lock:
                 self._searched = True
             for peer, asked in self._early_resumes:
-                self._resume_where_asked(peer, asked)
+                self._if_attached(peer, partial(self._resume, peer, asked))
         for one in list(self._unfinished.values()):
             if one.commands:
                 from dba_console.agent.runs.interrupted_runs import wait_for_commands
@@ -296,10 +270,10 @@ class RunService:
     def _find(self) -> None:
         from dba_console.agent.runs.interrupted_runs import find_interrupted_runs
 
-        for one in find_interrupted_runs(self._sessions, self._target.key):
+        for one in find_interrupted_runs(self._sessions, self._context.target.key):
             self._unfinished[one.run] = one
             self._commands_running += len(one.commands)
-            self._emit(one.event(self._clock))
+            self._context.emit(one.event(self._context.clock))
             self._push_to_consoles(pack(RunViewMessage(view=one.view)))
             self._push_printed(one)
 
@@ -307,22 +281,6 @@ class RunService:
         packed = self._printed[one.run] = [pack(lines) for lines in one.printed_lines()]
         for lines in packed:
             self._push_to_consoles(lines)
-
-    def _resume_where_asked(self, asker: ConsoleConnection, asked: RunResume) -> None:
-        """Resume on the listener's thread, like any request; not if the console has left."""
-
-        def give(peer: ConsoleConnection) -> None:
-            if peer is asker:
-                self._resume(peer, asked)
-
-        self._each(give)
-
-    def _push_to_consoles(self, packed: bytes) -> None:
-        def give(peer: ConsoleConnection) -> None:
-            if _is_console(peer):
-                peer.push(packed)
-
-        self._each(give)
 
 
 def _is_console(peer: ConsoleConnection) -> bool:

@@ -108,17 +108,13 @@ class RunServers:
         self._confirm_restart, self._record_server, self._known = meant, met, known
         self._run, self._config, self._clock, self._on_mark = run, config, clock, on_mark
         self._target = target
-        self._own = None if planned is None else self._server(target.conninfo, planned)
-        self._named: dict[str, RunServer] = {}
-
-    @property
-    def own(self) -> RunServer | None:
+        self.own = None if planned is None else self._server(target.conninfo, planned)
         """The run's own server; None if it was started without one."""
-        return self._own
+        self._named: dict[str, RunServer] = {}
 
     def for_block(self, block: Block) -> RunServer:
         """Return the server of a block. Raises Unsupported if there is none, Refused if it has another role."""
-        server = self._own if not block.on or block.on in ROLES else self._named_server(block.on)
+        server = self.own if not block.on or block.on in ROLES else self._named_server(block.on)
         if server is None:
             raise Unsupported(
                 f"{block.id} needs a server, and this run was started without one",
@@ -142,7 +138,7 @@ class RunServers:
         return ActingConnection(conninfo, application=application_name(self._run, "put-back"), clock=self._clock)
 
     def close(self) -> None:
-        for server in (self._own, *self._named.values()):
+        for server in (self.own, *self._named.values()):
             if server is not None:
                 server.connection.close()
 

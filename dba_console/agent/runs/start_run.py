@@ -5,7 +5,7 @@ because it queries servers and disks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,12 +169,9 @@ def _identify_server_and_host(plan: Plan, context: RunContext) -> PlannedTarget:
         return PlannedTarget(host=host_identity())
     from dba_console.actions.query_connection import QueryConnection
 
-    connection = QueryConnection(context.target.conninfo, application=APPLICATION, clock=context.clock)
-    try:
+    with closing(QueryConnection(context.target.conninfo, application=APPLICATION, clock=context.clock)) as connection:
         identity: ServerIdentity = connection.read_identity()
         require_needs(plan, connection)
-    finally:
-        connection.close()
     return PlannedTarget(server=identity, host=host_identity())
 
 

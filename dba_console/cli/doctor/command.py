@@ -43,7 +43,7 @@ def run_doctor(target: Target, loaded: LoadedConfig, *, as_json: bool) -> int:
     with open_live(target, loaded.config) as live:
         picture = first_view(live).picture
         source = live.source
-    checks = list(all_checks(picture, target, loaded))
+    checks = list(all_checks(picture, loaded))
     if as_json:
         for check in checks:
             print_json({**msgspec.to_builtins(check), "critical": check.critical is not None})
@@ -52,7 +52,7 @@ def run_doctor(target: Target, loaded: LoadedConfig, *, as_json: bool) -> int:
     return exit_code(checks)
 
 
-def all_checks(picture: Picture, target: Target, loaded: LoadedConfig) -> Iterator[DoctorCheck]:
+def all_checks(picture: Picture, loaded: LoadedConfig) -> Iterator[DoctorCheck]:
     """Yield every check on the current facts."""
     latest = picture.latest.get("pg.server")
     connected = latest is not None and latest.part.reading is not None

@@ -141,13 +141,13 @@ _KILL_USER_PROCESSES = (
 )  # fmt: skip
 
 
-def terminal_facts(environ: Mapping[str, str] = os.environ) -> TerminalFacts:
+def terminal_facts() -> TerminalFacts:
     """Return the facts for the terminal checks."""
     user = default_user()
     return TerminalFacts(
         size=_terminal_size(),
         encoding=locale.getpreferredencoding(False),
-        environ=environ,
+        environ=os.environ,
         user=user,
         kill_user_processes=_kill_user_processes(),
         lingers=(LINGER_DIRECTORY / user).exists(),

@@ -14,7 +14,7 @@ from dba_console.cli.runbook.arguments import Inputs, Name, find_document, known
 from dba_console.cli.running.answers import GivenAnswers, parse_confirmations, parse_row_selections, read_inputs
 from dba_console.cli.running.request_run import RunClientOptions, request_and_follow
 from dba_console.cli.target_resolution import known_target, resolve_target
-from dba_console.core.errors import SessionError, UsageError
+from dba_console.core.errors import UsageError
 from dba_console.core.paths import trust_problem
 from dba_console.core.target import Target
 from dba_console.recording.run_reader import StoredRun, read_run, resolve_run
@@ -137,13 +137,7 @@ def resume(
     stored_run = read_run(resolve_run(run, sessions_directory(loaded.config)))
     if not stored_run.live:
         stored_run = compare_with_sessions(stored_run)
-    if stored_run.ended is not None:
-        raise SessionError(f"the run {stored_run.about.run} has ended: {stored_run.ended.text}")
-    if stored_run.damage is not None:
-        raise SessionError(
-            f"the run {stored_run.about.run} cannot be resumed: {stored_run.damage}",
-            hint="find out what was done (`dba-console session show` lists the events), then start a new run",
-        )
+    stored_run.require_resumable()
     target = run_target(stored_run, dsn, loaded)
     selections = parse_row_selections(choose or (), leave_out or (), stored_run.plan)
     answers = GivenAnswers(parse_confirmations(confirm or (), stored_run.plan), yes=yes, selections=selections)

@@ -18,7 +18,7 @@ from dba_console.agent.launch import should_replace, start_agent
 from dba_console.agent.protocol import Request, RunBegin, RunResume, RunViewMessage, RunWatch
 from dba_console.cli.attach import open_agent
 from dba_console.cli.running.answers import GivenAnswers
-from dba_console.cli.running.changes import Change, change_printer
+from dba_console.cli.running.changes import Change, print_change, print_change_as_json
 from dba_console.cli.running.run_client import ExitClient, Reaction, RunClient, SendRequest, ShowChange
 from dba_console.core.config import Config
 from dba_console.core.errors import ConnectError, ExitCode
@@ -86,7 +86,7 @@ def follow(
         with ExitStack() as restore:
             return _follow(connection, client, show, keyboard, restore)
     except KeyboardInterrupt:
-        return _perform(connection, client.leave("interrupt"), show) or 0
+        return _perform(connection, client.leave(), show) or 0
     except AgentConnectionLost as lost:
         hint = f"resume it with `dba-console runbook resume {client.run}`" if client.run else "run the command again"
         raise ConnectError(f"lost the connection to the agent: {lost}", hint=hint) from None
@@ -143,7 +143,7 @@ def _handle_line(
     if text is not None:
         return _perform(connection, client.handle_line(text), show)
     if keyboard.at_end:
-        return _perform(connection, client.leave("eof"), show)
+        return _perform(connection, client.leave(), show)
     return None
 
 
@@ -231,7 +231,7 @@ def request_and_follow(
         if isinstance(request, RunResume):
             _wait_for_run(client, request.run)
         client.send(request)
-        code = follow(client, run_client, change_printer(json=options.json), keyboard)
+        code = follow(client, run_client, print_change_as_json if options.json else print_change, keyboard)
     finally:
         client.close()
     if (

@@ -23,7 +23,15 @@ from dba_console.agent.protocol import (
     RunViewMessage,
 )
 from dba_console.cli.running.answers import AnswerMismatch, GivenAnswers
-from dba_console.cli.running.changes import Change, is_over, record_change, view_changes
+from dba_console.cli.running.changes import (
+    Change,
+    answer_change,
+    is_over,
+    line_change,
+    message_change,
+    record_change,
+    view_changes,
+)
 from dba_console.core.errors import ExitCode
 from dba_console.runbooks.run_view import Question, RunTable, RunView
 from dba_console.watch.samples.event import Event
@@ -121,9 +129,8 @@ class RunClient:
             case EventMessage(event=event) if isinstance(event.details.get("run"), str):
                 return self._show_record(event)
             case RunLines(run=run) if run == self.run and self._is_active:
-                return [
-                    ShowChange(_line_change(message, index)) for index in range(len(message.lines))
-                ] + _dropped_lines_message(message)
+                shown: list[Reaction] = [ShowChange(line_change(run, message.block, one)) for one in message.lines]
+                return shown + _dropped_lines_message(message)
             case RunRefused(reply_to=reply_to) if reply_to == self.run:
                 return self._handle_refusal(message)
             case Notice(kind="refused"):
@@ -144,8 +151,8 @@ class RunClient:
             return [_message("no question is open; /help lists the commands")]
         return [self._send_answer(question, line)]
 
-    def leave(self, how: str) -> list[Reaction]:
-        """Return the reactions to the end of input (`eof`) or Ctrl-C (`interrupt`): the run continues."""
+    def leave(self) -> list[Reaction]:
+        """Return the reactions to the end of input or Ctrl-C: the run continues."""
         return [*self._leaving_message(), ExitClient(ExitCode.INTERRUPTED)]
 
     def _update_view(self, message: RunViewMessage, at_us: int) -> list[Reaction]:
@@ -187,7 +194,7 @@ class RunClient:
         return [ShowChange(record_change(event))] if event.details["run"] == self.run else []
 
     def _is_due(self, change: Change, at_us: int) -> bool:
-        if self._every_change or change["event"] not in ("waiting", "progress") or change["begins"]:
+        if self._every_change or change.fields.get("begins", True):
             return True
         if at_us - self._last_shown_us < REPEAT_INTERVAL_US:
             return False
@@ -220,8 +227,7 @@ class RunClient:
         if text is not None:
             self._given_for = question
             shown = "(a secret)" if question.secret else text
-            return [ShowChange({"event": "answer", "run": self.run, "question": question.id, "text": shown}),
-                    self._send_answer(question, text)]  # fmt: skip
+            return [ShowChange(answer_change(self.run, question.id, shown)), self._send_answer(question, text)]
         if self._can_ask:
             return []
         return self._abort(missing_answer_text(question))
@@ -295,7 +301,7 @@ class RunClient:
 
     def _handle_refusal(self, message: RunRefused) -> list[Reaction]:
         hint = f"\nhint: {message.hint}" if message.hint else ""
-        refusal = ShowChange({"event": "refused", "run": self.run, "text": message.text + hint, "code": message.code})
+        refusal = ShowChange(message_change(message.text + hint, "refused", run=self.run, code=message.code))
         if self.view is None:
             return [refusal, ExitClient(message.code)]
         given_for, self._given_for = self._given_for, None
@@ -311,7 +317,7 @@ class RunClient:
         rest = rest.strip()
         match verb:
             case "/leave" | "/quit" | "/detach":
-                return self.leave("leave")
+                return self.leave()
             case "/help" | "/?":
                 return [_message("\n".join(f"{name:<18} {what}" for name, what in COMMANDS.items()))]
             case _ if not self.run:
@@ -379,13 +385,7 @@ def missing_answer_text(question: Question) -> str:
 
 
 def _message(text: str) -> ShowChange:
-    return ShowChange({"event": "word", "text": text})
-
-
-def _line_change(message: RunLines, index: int) -> Change:
-    one = message.lines[index]
-    return {"event": "line", "run": message.run, "block": message.block, "wall_us": one.wall_us,
-            "stream": one.stream, "tag": one.tag, "text": one.text}  # fmt: skip
+    return ShowChange(message_change(text))
 
 
 def _dropped_lines_message(message: RunLines) -> list[Reaction]:

@@ -5,14 +5,13 @@ The file is 0600 in the state directory and is validated when read.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from dba_console.core import paths
-from dba_console.core.atomic_files import write_atomically
+from dba_console.core.atomic_files import read_small, write_atomically
 from dba_console.core.decoding import from_json
 from dba_console.core.units import human_bytes, human_duration, human_pct
 
@@ -85,9 +84,7 @@ def result_path(target_key: str) -> Path:
 def load_result(target_key: str) -> SweepResult | None:
     """Return the stored result, None if it is missing or not readable."""
     try:
-        descriptor = os.open(result_path(target_key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            result = from_json(file.read(_LIMIT), SweepResult)
+        result = from_json(read_small(result_path(target_key), _LIMIT), SweepResult)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return result if result.version == FORMAT and result.jobs >= 1 else None

@@ -70,7 +70,8 @@ def test_a_repeated_acknowledgement_is_written_once(path: Path) -> None:
 
 
 def test_an_unresponsive_disk_delays_no_tick(path: Path) -> None:
-    os.mkfifo(path.with_suffix(".new"))  # opened for writing it waits for a reader, as a stalled disk waits
+    part = path.with_name(f".{path.name}.part")
+    os.mkfifo(part)  # opened for writing it waits for a reader, as a stalled disk waits
     clock, before = ShiftedClock(), threading.enumerate()
     kept = AcknowledgementsFile(path, clock)
     for turn in range(2 * REPLACEMENTS):
@@ -80,7 +81,7 @@ def test_an_unresponsive_disk_delays_no_tick(path: Path) -> None:
     stuck = [thread for thread in threading.enumerate() if thread.name == "lane-said" and thread not in before]
     assert len(stuck) <= REPLACEMENTS, "threads that hang are no more than a lane may lose"
     assert not path.exists()
-    with open(path.with_suffix(".new"), "rb"):  # the disk answers again
+    with open(part, "rb"):  # the disk answers again
         wait_until(lambda: not any(thread.is_alive() for thread in stuck), what="the threads back")
 
 

@@ -14,7 +14,7 @@ from dba_console.agent.launch import LaunchRequest
 from dba_console.cli.config_file import LoadedConfig
 from dba_console.core.config import Config, TargetConfig
 from dba_console.core.errors import UsageError
-from dba_console.core.target import make_target, parse_conninfo
+from dba_console.core.target import Target, make_target, parse_conninfo
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -86,7 +86,7 @@ def test_a_password_is_neither_in_the_name_nor_in_the_key_nor_in_the_repr() -> N
 def test_no_record_with_a_connection_string_shows_it() -> None:
     dsn = "host=db1 password=s3cret"
     config = Config(targets={"prod": TargetConfig(dsn=dsn)})
-    request = LaunchRequest(name="prod", key="k", conninfo=dsn, host_panels=None, config=config)
+    request = LaunchRequest(target=Target("prod", "k", dsn), config=config)
     loaded = LoadedConfig(config, {}, Path(), True, {"targets": {"prod": {"dsn": dsn}}})
     shown = repr([config, request, make_target(dsn, environ={}), PostgresProbe(dsn), loaded])
     assert "prod" in shown

@@ -218,7 +218,7 @@ def test_a_run_left_in_memory_is_found_and_continues(ext4: Path, run: str) -> No
         journal.fall_back()
         journal.append(INTENT)
         # As if the agent were killed now: its lock goes, nothing else happens.
-        os.close(journal._lock)
+        journal._lock.release()
         found = unfinished_runs(ext4, "key1")
         assert [stored.directory.name for stored in found] == [run]
         assert found[0].records[-1].kind == "block.intent"

@@ -131,7 +131,7 @@ def test_time_passes_without_any_interrupt() -> None:
 def test_a_withdrawn_pause_is_ignored() -> None:
     questions = OperatorQuestions(SYSTEM, lambda: None)
     questions.add_interrupt(OperatorInterrupt(verb="pause", who="anna"))
-    questions.drop_interrupts("pause")
+    questions.drop_pauses()
     assert questions.take_interrupt() is None
 
 

@@ -102,7 +102,7 @@ def test_lines_of_a_pipe_answer_one_question_each() -> None:
         RunAnswer(run=DROP.run, question=1, text="yes"),
         RunAnswer(run=DROP.run, question=7, text="db2"),
     ]
-    assert printed[0]["event"] == "run" and printed[-1]["event"] == "ended"
+    assert printed[0].fields["event"] == "run" and printed[-1].fields["event"] == "ended"
 
 
 def test_an_unterminated_last_line_counts() -> None:
@@ -119,7 +119,7 @@ def test_if_input_ends_before_the_question_the_client_detaches() -> None:
     with scripted(script) as agent:
         code, printed = run_client(agent, piped("yes\n"))
     assert code == 130
-    assert "continues" in printed[-1]["text"]
+    assert "continues" in printed[-1].fields["text"]
     assert len(agent.heard) == 1
 
 
@@ -197,7 +197,7 @@ def test_the_end_of_terminal_input_detaches_from_the_run() -> None:
         with scripted(script) as agent:
             code, printed = run_client(agent, keyboard)
     assert code == 130
-    assert "continues" in printed[-1]["text"]
+    assert "continues" in printed[-1].fields["text"]
     assert agent.heard == []
 
 
@@ -209,11 +209,11 @@ def test_an_interrupt_detaches_from_the_run() -> None:
 
     def print_change(change: Change, at_us: int) -> None:
         printed.append(change)
-        if change["event"] == "question":
+        if change.fields["event"] == "question":
             signal.raise_signal(signal.SIGINT)
 
     with terminal() as (keyboard, _), scripted(script) as agent:
         code = follow(agent.client, RunClient(GivenAnswers(), can_ask=True), print_change, keyboard)
     assert code == 130
-    assert "continues" in printed[-1]["text"]
+    assert "continues" in printed[-1].fields["text"]
     assert agent.heard == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec import structs
 
@@ -43,14 +45,16 @@ def requests(reactions: list[Reaction]) -> list[Request]:
     return [out.request for out in reactions if isinstance(out, SendRequest)]
 
 
+def printed(reactions: list[Reaction]) -> list[dict[str, Any]]:
+    return [out.change.fields for out in reactions if isinstance(out, ShowChange)]
+
+
 def printed_lines(reactions: list[Reaction]) -> list[str]:
-    return [str(out.change["event"]) for out in reactions if isinstance(out, ShowChange)]
+    return [str(change["event"]) for change in printed(reactions)]
 
 
 def printed_text(reactions: list[Reaction]) -> str:
-    return "\n".join(
-        str(out.change["text"]) for out in reactions if isinstance(out, ShowChange) and "text" in out.change
-    )
+    return "\n".join(str(change["text"]) for change in printed(reactions) if "text" in change)
 
 
 def exit_codes(reactions: list[Reaction]) -> list[int]:
@@ -144,7 +148,7 @@ def test_commands_report_what_they_need() -> None:
 def test_after_a_detach_it_says_that_the_run_continues_and_how_to_return() -> None:
     client = interactive_client()
     client.receive(view_message(DROP, TYPED))
-    for reactions in (client.leave("interrupt"), client.leave("eof"), client.handle_line("/leave")):
+    for reactions in (client.leave(), client.handle_line("/leave")):
         assert requests(reactions) == []
         assert "continues" in printed_text(reactions) and f"runbook resume {DROP.run}" in printed_text(reactions)
         assert exit_codes(reactions) == [130]
@@ -361,7 +365,7 @@ def test_steps_are_reported_on_change_and_their_text_when_they_are_entered() -> 
     client = interactive_client()
     client.receive(view_message(view(DROP, state="running", current="before", steps=STEPS[:3])))
     reactions = client.receive(view_message(DROP, TYPED))
-    steps = [out.change for out in reactions if isinstance(out, ShowChange) and out.change["event"] == "step"]
+    steps = [change for change in printed(reactions) if change["event"] == "step"]
     assert [(step["step"], step["state"]) for step in steps] == [("drop", "waiting")]
     assert steps[0]["prose"] == msgspec.to_builtins(DROP.step_prose)
     assert printed_lines(client.receive(view_message(DROP, TYPED))) == []
