@@ -91,12 +91,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def server_versions() -> tuple[int, ...]:
-    """The major versions of PostgreSQL this project runs its tests on."""
-    return MAJORS
-
-
-@pytest.fixture(scope="session")
 def cluster_of() -> Iterator[Callable[[int | None], Cluster]]:
     """A running cluster per major version, started when first asked for, shared until the run ends."""
     with ExitStack() as stack:

@@ -17,7 +17,6 @@ from tests.actions.connections import acting_connection, perform, preview_action
 from tests.attacks.hostile_database import VICTIM, calls, make_hostile
 from tests.clusters import binaries_of
 from tests.sql import query
-from tests.standbys import copied_standby
 
 MAKE = ACTIONS["create-database"]
 OLD = "the \"old\" 'one'; drop"
@@ -171,12 +170,6 @@ def test_a_role_without_createdb_is_refused_and_one_with_it_creates_its_own(prep
             PlainControl(),
         )
         assert reported.state == "failed" and "CREATE DATABASE" in reported.text, reported.text
-
-
-def test_on_a_standby_nothing_is_created() -> None:
-    primary = Cluster(binaries_of(None), durable=False)
-    with primary, copied_standby(primary) as standby, acting_connection(standby) as connection:
-        assert "standby" in str(preview_action(MAKE, connection, database=NEW).refusal)
 
 
 def test_locale_and_provider_match_the_original_on_each_version(server: Cluster) -> None:

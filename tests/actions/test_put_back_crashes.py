@@ -15,9 +15,6 @@ from tests.clusters import binaries_of
 from tests.sql import query
 
 UNSAFE: dict[str, Any] = {"settings": {"fsync": False, "full_page_writes": False}, "temporary": True}
-RESTART: dict[str, Any] = {
-    "settings": {"wal_level": "minimal", "max_wal_senders": 0}, "restart": True, "temporary": True,
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=[14, 16, 18])
@@ -56,23 +53,3 @@ def test_it_reports_how_the_server_shut_down_while_fsync_was_off(
         assert ("trusted" in done.text) == bool(expected) and expected in done.text
         assert later.reverts == []
     assert query(durable, "show fsync") + query(durable, "show full_page_writes") == "onon"
-
-
-def test_a_value_active_after_a_restart_stays_pending_until_a_restart_without_it(
-    durable: Cluster, tmp_path: Path
-) -> None:
-    with acting_connection(durable) as connection:
-        assert RunActions(connection, tmp_path / "reverts").perform("set-parameters", **RESTART).state == "ok"
-    durable.restart()
-    assert query(durable, "show wal_level") == "minimal"
-    with acting_connection(durable) as connection:
-        later = RunActions(connection, tmp_path / "reverts").as_later_run
-        done = later.perform("put-back")
-        assert done.state == "ok" and "pending until a restart" in done.text
-        assert set(later.pending) == {"wal_level", "max_wal_senders"}
-        action_preview = later.preview("put-back")
-        assert action_preview.done and "takes effect at the next restart" in action_preview.text
-    durable.restart()
-    with acting_connection(durable) as connection:
-        later = RunActions(connection, tmp_path / "reverts").as_later_run
-        assert later.perform("put-back").state == "ok" and later.reverts == []

@@ -25,7 +25,6 @@ from tests.requirements import require_root
 TEXT = (
     (SHIPPED / "cache-drop.md").read_text().replace("sleep 10", "sleep 1").replace('hold_for = "5s"', 'hold_for = "1s"')
 )
-FIRST = "is-it-a-reclaim-stall/check"
 BOOST = Path("/proc/sys/vm/watermark_boost_factor")
 
 
@@ -41,11 +40,9 @@ class ChoosingAnswers:
 
     def __init__(self, **choices: str) -> None:
         self.choices = choices
-        self.failed: list[str] = []
 
     def __call__(self, asked: Question) -> str | None:
         if asked.kind == "failed":
-            self.failed.append(asked.block)
             return "skip rehearsed on a calm host"
         if asked.kind == "choose":
             return self.choices[asked.step.replace("-", "_")]
@@ -61,43 +58,12 @@ def ended(operator: Operator) -> bool:
     return operator.view is not None and operator.view.state in ENDED_STATES
 
 
-def test_a_host_that_reclaims_nothing_fails_the_first_check(running: RunningAgent) -> None:
-    operator, answers = Operator.of(running), ChoosingAnswers()
-    operator.begin(TEXT)
-
-    def answer_giving_up(asked: Question) -> str | None:
-        answers(asked)
-        return {"failed": "abort", "undo": "none"}.get(asked.kind, "")
-
-    operator.walk(answer_giving_up)
-    assert answers.failed == [FIRST]
-    assert not any(asked.kind == "type" for asked in operator.asked)
-
-
 def test_the_kernel_counters_are_shown_and_no_change_is_needed(running: RunningAgent) -> None:
     operator = Operator.of(running)
     operator.begin(TEXT)
     view = operator.walk(ChoosingAnswers(what_does_the_kernel_count="other"))
     assert view.state == "done", view.ending
     assert any(line.text.startswith("pgsteal_file +") for line in operator.lines)
-
-
-@pytest.mark.alone
-def test_the_cache_is_dropped_after_the_server_name_is_typed(running: RunningAgent) -> None:
-    if not os.access("/proc/sys/vm/drop_caches", os.W_OK):
-        pytest.skip("this kernel lets nobody drop its caches here")
-    operator = Operator.of(running)
-    operator.begin(TEXT, {"look": "1s"})
-    until_it_waits(
-        operator, ChoosingAnswers(what_does_the_kernel_count="stall", did_i_o_come_back="no"), "did-i-o-come-back"
-    )
-    assert operator.view is not None
-    assert any(step.id == "drop-it" and step.state == "ok" for step in operator.view.steps)
-    drop = next(asked for asked in operator.asked if asked.block == "drop-it/action" and asked.kind == "type")
-    assert drop.expects == operator.view.target
-    operator.control("abort", reason="it was a rehearsal")
-    operator.walk(lambda asked: {"undo": "none", "choose": "abort"}.get(asked.kind, "abort"))
-    assert ended(operator)
 
 
 def test_a_counted_cause_is_fixed_before_anything_is_dropped_and_undo_restores_the_old_value(

@@ -173,23 +173,3 @@ def test_a_role_that_could_not_revert_it_is_refused(one_connection: ActingConnec
             assert refusal is not None and "may not ALTER SYSTEM" in refusal
     finally:
         one_connection.execute_change("drop role modest")
-
-
-@pytest.mark.pg(15, 18)
-def test_the_documented_rights_are_enough(connection: ActingConnection, server: Cluster) -> None:
-    connection.execute_change("create role granted login")
-    for grant in (
-        "grant alter system on parameter work_mem to granted",
-        "grant execute on function pg_reload_conf(), pg_show_all_file_settings() to granted",
-        "grant select on pg_file_settings to granted",
-    ):
-        connection.execute_change(grant)
-    try:
-        with acting_connection(server, user="granted") as granted:
-            _, done = perform(SET, granted, parameter="work_mem", value="17MB")
-            assert done.state == "ok", done.text
-            assert undo_action(SET, granted, done, parameter="work_mem", value="17MB").state == "ok"
-            assert preview_action(SET, granted, parameter="log_min_messages", value="error").refusal is not None
-    finally:
-        connection.execute_change("drop owned by granted")
-        connection.execute_change("drop role granted")

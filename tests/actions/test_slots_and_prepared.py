@@ -168,13 +168,6 @@ def test_a_prepared_transaction_is_rolled_back_in_its_own_database(
     assert preview_action(ROLL_BACK, connection, gid=old_prepared_transaction).done
 
 
-def test_a_recent_transaction_is_left_to_its_transaction_manager(
-    connection: ActingConnection, old_prepared_transaction: str
-) -> None:
-    refusal = preview_action(ROLL_BACK, connection, gid=old_prepared_transaction).refusal
-    assert refusal is not None and "may be about to commit it" in refusal
-
-
 def test_a_role_that_is_only_a_member_of_the_owner_may_not_end_it(
     connection: ActingConnection, prepared_cluster: Cluster
 ) -> None:
@@ -224,13 +217,3 @@ def test_all_transactions_of_a_preview_are_rolled_back(
     action_preview, done = perform(ROLL_BACK, connection, rows=rows, min_age="0")
     assert isinstance(action_preview, ActionPreview) and action_preview.count == 2
     assert done.state == "ok" and done.values["prepared"] == 0, done.text
-
-
-def test_the_documented_rights_are_enough(connection: ActingConnection, prepared_cluster: Cluster, slot: str) -> None:
-    connection.execute_change("create role keeper login replication")
-    try:
-        with acting_connection(prepared_cluster, user="keeper") as granted:
-            _, done = perform(DROP, granted, slot=slot)
-            assert done.state == "ok", done.text
-    finally:
-        connection.execute_change("drop role keeper")

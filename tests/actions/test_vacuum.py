@@ -83,7 +83,7 @@ def test_a_table_that_fails_does_not_stop_the_others(one_connection: ActingConne
         assert action_preview.count == 2 and "No longer existing: public.gone" in action_preview.text
         assert action_preview.exact.count("VACUUM (TRUNCATE off)") == 2
         assert done.state == "failed" and done.text.startswith("public.worn in postgres: VACUUM failed")
-        assert "public.other in postgres: vacuumed" in done.text
+        assert "lock timeout" in done.text and "public.other in postgres: vacuumed" in done.text
         one_connection.execute_change("drop table public.worn")
         assert preview_action(VACUUM, one_connection, rows=rows[:1]).done, (
             "a table that was dropped need not be vacuumed"
@@ -229,12 +229,6 @@ def test_it_says_which_session_it_waits_for_and_can_be_stopped(
         control = PlainControl(stop=lambda: waits in reported, on_progress=reported.append)
         _, done = perform(VACUUM, one_connection, control, table="public.worn")
     assert done.state == "stopped", done.text
-
-
-def test_a_lock_wait_is_not_longer_than_configured(one_connection: ActingConnection, cluster: Cluster) -> None:
-    with idle_in_transaction(cluster, "lock table public.worn"):
-        _, done = perform(VACUUM, one_connection, table="public.worn", lock_timeout="200ms")
-    assert done.state == "failed" and "lock timeout" in done.text
 
 
 def test_a_running_vacuum_is_unknown_to_a_run_that_did_not_start_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,8 @@ def test_the_typical_duration_survives_the_agent_and_is_replayed_as_shown(
 def replayed_row(sessions: Path, at_us: int) -> ProgressRow | None:
     """The dump's row as replay shows it at that moment."""
     (directory,) = sessions.iterdir()
-    recording = Recording.open(directory)
-    picture = recording.picture_at(at_us)
-    recording.close()
+    with closing(Recording.open(directory)) as recording:
+        picture = recording.picture_at(at_us)
     assert picture is not None
     return dump_row(derive(picture, ChartHistory()))
 

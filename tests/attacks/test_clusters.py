@@ -244,7 +244,7 @@ def test_an_endless_login_greeting_does_not_fill_the_disk(remote_command: Callab
 
 
 def test_an_api_that_answers_byte_by_byte_is_abandoned_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dba_console.clusters.patroni_members.API_S", 0.5, raising=False)
+    monkeypatch.setattr("dba_console.clusters.patroni_members.API_S", 0.5)
     with listening(send_slowly) as port:
         assert members_by_api([], f"connect_address: 127.0.0.1:{port}") == ()
     assert members_by_api([], "connect_address: 127.0.0.1:99999 connect_address: 127.0.0.1:²") == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,15 +98,8 @@ def test_a_run_with_all_inputs_given_succeeds_and_is_reported(runbooks: RunbookS
     story = runbooks.show_run()
     assert story.code == 0
     assert "done" in story.out and "salve" not in story.err
-
-
-def test_output_is_in_the_log_of_the_session(runbooks: RunbookSetup) -> None:
-    done = runbooks.runbook(
-        "run", runbooks.write_runbook(), "--confirm", f"say-it={runbooks.target}", "--yes", "--input", "word=ave"
-    )
-    assert done.code == 0, done
     log = next(runbooks.console.sessions.glob("*/session.log"))
-    wait_until(lambda: " SMALL: ave\n" in log.read_text(), WAIT_S, what="the line in session.log")
+    wait_until(lambda: " SMALL: salve\n" in log.read_text(), WAIT_S, what="the line in session.log")
 
 
 def test_an_unconfirmed_change_is_not_done_and_the_exit_code_says_so(runbooks: RunbookSetup) -> None:
@@ -179,26 +171,6 @@ def test_a_run_waiting_at_a_failure_is_ended_by_a_headless_client_that_reattache
     assert back.code == 7, back
     last = back.out.splitlines()[-1]
     assert last == "run failed: measure/check: does not hold (no operator could be asked what to do)"
-
-
-def test_an_interrupt_leaves_the_run_where_it_is(runbooks: RunbookSetup) -> None:
-    command = runbooks.console.command("runbook", "run", runbooks.write_runbook(), "--plain", "--dsn", runbooks.dsn)
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=runbooks.console.environ(), encoding="utf-8",
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        seen = ""
-        while "type `yes` >" not in seen:
-            line = process.stdout.readline()
-            assert line, seen
-            seen += line
-        process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 130
-    assert "continues" in rest
-    ended = runbooks.runbook("resume", "last", "--plain", stdin="/abort changed my mind\n")
-    assert ended.code == 7, ended
 
 
 def test_a_secret_is_neither_an_argument_nor_found_anywhere_later(runbooks: RunbookSetup) -> None:

@@ -38,14 +38,6 @@ def test_attach_asks_which_of_two_agents_to_use(console: Console, cluster: Clust
             assert "enter a number from 1 to 2" in terminal.screen()
 
 
-def test_replay_opens_the_recording_at_the_requested_time(console: Console, cluster: Cluster) -> None:
-    assert console.run("record", "--for", "2s", cluster.dsn()).code == 0
-    with Tmux(console.command("replay", "last", "--at", "+1s"), environment=console.environ()) as terminal:
-        terminal.wait_for(r"REPLAY 20\d\d-")
-        terminal.keys("q")
-        assert terminal.wait_ended() == 0
-
-
 RUN_LATER = """\
 # Seen later
 

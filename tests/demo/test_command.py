@@ -37,14 +37,6 @@ def test_without_a_terminal_the_demo_records_then_prints_the_overview(own_direct
 
 
 @pytest.mark.terminal
-def test_in_a_terminal_the_demo_opens_the_console_and_q_ends_it(own_directories: dict[str, str]) -> None:
-    with Tmux(DEMO, environment=own_directories) as terminal:
-        terminal.wait_for("of 247 usable", timeout=90)
-        terminal.keys("q")
-        assert terminal.wait_ended(timeout=90) == 0
-
-
-@pytest.mark.terminal
 def test_a_demo_for_a_given_time_ends_automatically(own_directories: dict[str, str]) -> None:
     with Tmux([*DEMO, "--for", "2s"], environment=own_directories) as terminal:
         assert terminal.wait_ended(timeout=90) == 0

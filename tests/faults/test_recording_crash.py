@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from dba_console.core.errors import SessionError
 from dba_console.recording.layout import session_directories, session_directory
 from dba_console.recording.listing import continued_by
 from dba_console.recording.recording import Recording
-from tests.unit.recording.recordings import meta, recorder, ticks
+from tests.unit.recording.recordings import meta, recorder
 
 WRITER = """
 import sys
@@ -48,15 +49,14 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_every_sample_reported_as_durable_is_there(killed: tuple[Path, int]) -> None:
     directory, message = killed
-    recording = Recording.open(directory)
-    assert recording.state == "crashed"
-    assert recording.damage is None
-    assert message <= recording.samples <= message + 1
-    picture = recording.picture_at(recording.last_us)
-    assert picture is not None
-    assert picture.seq == recording.samples
-    assert [event.kind for event in recording.events()] == ["session.start"]
-    recording.close()
+    with closing(Recording.open(directory)) as recording:
+        assert recording.state == "crashed"
+        assert recording.damage is None
+        assert message <= recording.samples <= message + 1
+        picture = recording.picture_at(recording.last_us)
+        assert picture is not None
+        assert picture.seq == recording.samples
+        assert [event.kind for event in recording.events()] == ["session.start"]
 
 
 def test_the_next_session_continues_it_and_does_not_change_it(killed: tuple[Path, int], tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ def test_the_next_session_continues_it_and_does_not_change_it(killed: tuple[Path
     before = (directory / "session.db").read_bytes()
     continues = continued_by(directory.parent, "key1")
     assert continues == directory.name[-8:]
+    assert continued_by(directory.parent, "another") is None
     about = meta(continues=continues)
     made = recorder(directory.parent, about)
     made.close("done")
-    following = Recording.open(session_directory(directory.parent, about))
-    assert following.meta is not None
-    assert following.meta.continues == continues
-    following.close()
+    with closing(Recording.open(session_directory(directory.parent, about))) as following:
+        assert following.meta is not None
+        assert following.meta.continues == continues
     assert (directory / "session.db").read_bytes() == before
 
 
@@ -80,4 +80,3 @@ def test_a_recorder_never_uses_a_directory_that_contains_a_session(tmp_path: Pat
     made.close("done")
     with pytest.raises(SessionError, match="already contains a session"):
         recorder(tmp_path, about)
-    assert len(ticks(1)) == 1

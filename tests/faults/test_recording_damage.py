@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -93,11 +94,10 @@ def test_a_truncated_recording_reports_how_much_is_missing(closed: Path, tmp_pat
     samples = _copy(closed, tmp_path) / "session.samples"
     with open(samples, "r+b") as file:
         file.truncate(samples.stat().st_size * 2 // 3)
-    recording = Recording.open(samples.parent)
-    assert recording.damage is not None
-    assert "truncated" in recording.damage
-    assert "samples" in recording.damage
-    recording.close()
+    with closing(Recording.open(samples.parent)) as recording:
+        assert recording.damage is not None
+        assert "truncated" in recording.damage
+        assert "samples" in recording.damage
     found = verify(samples.parent)
     assert not found.ok
     assert found.first_bad is not None
@@ -132,16 +132,14 @@ def test_events_after_damage_in_the_log_of_sqlite_are_found(crashed: Path, tmp_p
     data = bytearray(log.read_bytes())
     data[40] ^= 1  # in the first frame: SQLite ignores the whole log
     log.write_bytes(data)
-    recording = Recording.open(copy)
-    assert [(event.seq, event.text) for event in recording.events()] == expected
-    assert [event.seq for event in recording.events(limit=1)] == [expected[-1][0]]
-    recording.close()
+    with closing(Recording.open(copy)) as recording:
+        assert [(event.seq, event.text) for event in recording.events()] == expected
+        assert [event.seq for event in recording.events(limit=1)] == [expected[-1][0]]
 
 
 def test_the_database_file_alone_may_be_named(closed: Path) -> None:
-    recording = Recording.open(closed / "session.db")
-    assert recording.samples == 200
-    recording.close()
+    with closing(Recording.open(closed / "session.db")) as recording:
+        assert recording.samples == 200
 
 
 def test_events_are_found_where_their_btree_is_damaged(closed: Path, tmp_path: Path) -> None:
@@ -149,11 +147,10 @@ def test_events_are_found_where_their_btree_is_damaged(closed: Path, tmp_path: P
     database = copy / "session.db"
     with open(database, "r+b") as file:
         file.write(bytes(PAGE))
-    recording = Recording.open(copy)
-    assert recording.damage is not None
-    assert len(recording.events()) == 32
-    assert recording.samples == 200
-    recording.close()
+    with closing(Recording.open(copy)) as recording:
+        assert recording.damage is not None
+        assert len(recording.events()) == 32
+        assert recording.samples == 200
 
 
 def test_a_recording_restored_without_its_lock_and_wal_is_read(tmp_path: Path) -> None:

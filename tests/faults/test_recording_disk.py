@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -70,10 +71,9 @@ def test_a_full_disk_is_reported_and_nothing_is_lost_once_there_is_space_again(
     assert made.status().state == "ok"
     assert made.status().dropped == 0
     assert made.close("done")
-    recording = Recording.open(made.directory)
-    assert recording.samples == 60
-    kinds = [event.kind for event in recording.events()]
-    recording.close()
+    with closing(Recording.open(made.directory)) as recording:
+        assert recording.samples == 60
+        kinds = [event.kind for event in recording.events()]
     assert "recording.recovered" in kinds
     assert "mark" in kinds
     assert verify(made.directory).ok
@@ -91,10 +91,9 @@ def test_a_session_on_a_read_only_file_system_is_read(small: Path, closed: bool)
     else:
         _abandon(made)
     subprocess.run([require_tool("mount"), "-o", "remount,ro", str(small)], check=True)
-    recording = Recording.open(made.directory)
-    assert recording.samples == 25
-    assert recording.damage is None
-    recording.close()
+    with closing(Recording.open(made.directory)) as recording:
+        assert recording.samples == 25
+        assert recording.damage is None
 
 
 def _abandon(made: Recorder) -> None:

@@ -144,7 +144,6 @@ def test_a_password_that_is_a_word_of_the_runbook_does_not_change_the_runbook(cl
     cluster.psql("create table counted(what text)")
     try:
         run = RunOverAgents(PasswordCluster(cluster), tmp_path / "story")  # type: ignore[arg-type]
-        assert not run.run_agent("after:block.answered")
         assert not run.run_agent("after:step.ended:count-in-a-file")
         assert run.run_agent()
         run.assert_once()

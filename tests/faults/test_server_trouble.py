@@ -14,7 +14,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.samples.event import Event
 from tests.agent.agents import INTERVAL_S, ConsoleClient, agent
-from tests.background import idle_sessions, session, wait_until
+from tests.background import session, wait_until
 from tests.clusters import FreshCluster
 
 LONGEST_GAP_S = 5.0
@@ -174,26 +174,3 @@ def test_a_reserved_slot_of_a_superuser_is_used_and_named(fresh_cluster: FreshCl
         frame = watch.until(connected)
         assert frame.connections.seat == "superuser"
         assert "superuser_reserved_connections" in watch.event("server.connected").text
-
-
-def test_a_role_that_may_use_reserved_connections_says_it_used_one(fresh_cluster: FreshCluster, tmp_path: Path) -> None:
-    cluster = fresh_cluster({"max_connections": 14, "reserved_connections": 2}, major=16)
-    cluster.psql("create role app login; create role watcher login in role pg_monitor, pg_use_reserved_connections")
-    with every_slot_taken(cluster, user="app"), agent(cluster.dsn(user="watcher"), tmp_path) as running:
-        watch = running.watch()
-        assert watch.until(connected).connections.seat == "reserved_role"
-
-
-def test_a_role_without_pg_monitor_sees_what_it_may_and_is_shown_the_grant(
-    fresh_cluster: FreshCluster, tmp_path: Path
-) -> None:
-    cluster = fresh_cluster()
-    cluster.psql("create role nobody_special login; create role app login")
-    with agent(cluster.dsn(user="nobody_special"), tmp_path) as running, idle_sessions(cluster, 3, user="app"):
-        watch = running.watch()
-        frame = watch.until(lambda frame: (frame.connections.used or 0) >= 4)
-        for _ in range(3):
-            frame = watch.next_frame()
-    assert frame.sessions.hidden > 0
-    notes = [frame.sessions.note, frame.connections.note, frame.replication.note, frame.safety.note, frame.disks.note]
-    assert any(note and "pg_monitor" in note for note in notes)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, INCIDENTS, find_incident
+from dba_console.demo.incidents.registry import find_incident
 from dba_console.demo.rehearsal import recorded_verdict
 from tests.background import wait_until
 from tests.terminal.tmux import Tmux
@@ -31,20 +31,6 @@ def demo(*arguments: str, places: dict[str, str]) -> subprocess.CompletedProcess
         [*DEMO, *arguments], env={**os.environ, **places}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=600, check=False,
     )  # fmt: skip
-
-
-def test_an_unknown_name_is_answered_with_the_existing_ones(own_directories: dict[str, str]) -> None:
-    done = demo("--incident", "lock-que", places=own_directories)
-    assert done.returncode == 2
-    assert "no incident 'lock-que'" in done.stderr
-    assert "did you mean lock-queue?" in done.stderr
-    assert done.stdout == ""
-
-
-def test_the_list_has_one_line_for_each_incident(own_directories: dict[str, str]) -> None:
-    done = demo("--list", places=own_directories)
-    assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == [*INCIDENTS, *CLUSTER_INCIDENTS]
 
 
 def test_without_a_terminal_it_prints_the_second_in_which_the_finding_was_raised(

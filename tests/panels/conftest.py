@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from dba_console.watch.frames.model import Frame
+from tests.build import busy_frame
+
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -15,3 +18,8 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         time.tzset()
         yield
     time.tzset()
+
+
+@pytest.fixture
+def frame() -> Frame:
+    return busy_frame()

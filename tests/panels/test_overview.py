@@ -55,14 +55,12 @@ def blind_frame() -> Frame:
     return frame
 
 
-def test_an_unresponsive_server_is_reported_once_and_at_the_top() -> None:
-    frame = busy_frame()
+def test_an_unresponsive_server_is_reported_once_and_at_the_top(frame: Frame) -> None:
     frame.sessions.status, frame.target.note = "timeout", "the server has not answered for 6 s"
     assert text_of(overview(frame, ChartHistory(), 80, 22)).startswith(" ! the server has not answered for 6 s\n")
 
 
-def test_a_stopped_postmaster_is_reported_although_its_sessions_continue() -> None:
-    frame = busy_frame()
+def test_a_stopped_postmaster_is_reported_although_its_sessions_continue(frame: Frame) -> None:
     frame.target.postmaster_stopped = True
     assert text_of(overview(frame, ChartHistory(), 80, 22)).startswith(" ! the postmaster is stopped")
 
@@ -80,8 +78,7 @@ def test_no_connection_and_a_failed_recording_are_shown_above_everything() -> No
     assert lines[1] == " ! the disk of the session is full"
 
 
-def test_without_findings_the_latest_events_are_shown_in_their_place() -> None:
-    frame = busy_frame()
+def test_without_findings_the_latest_events_are_shown_in_their_place(frame: Frame) -> None:
     frame.findings = []
     text = body(frame, 80, 22)
     assert "─ Events ─" in text
@@ -89,14 +86,12 @@ def test_without_findings_the_latest_events_are_shown_in_their_place() -> None:
     assert "pages are slow" in text
 
 
-def test_heartbeats_are_not_shown_as_events() -> None:
-    frame = busy_frame()
+def test_heartbeats_are_not_shown_as_events(frame: Frame) -> None:
     frame.events.rows = [EventRow(at="2026-11-20T14:57:00Z", kind="heartbeat", tag="T", text="alive", seq=9)]
     assert "alive" not in body(frame, 80, 22)
 
 
-def test_a_stale_panel_shows_its_age_in_its_title() -> None:
-    frame = busy_frame()
+def test_a_stale_panel_shows_its_age_in_its_title(frame: Frame) -> None:
     frame.memory.status, frame.memory.age_s = "stale", 12.0
     assert "─ Memory 12s old ─" in body(frame, 80, 22)
 
@@ -130,8 +125,7 @@ def test_a_very_small_terminal_breaks_nothing(width: int, height: int) -> None:
     assert len(overview(busy_frame(), busy_history(), width, height)) <= height
 
 
-def test_at_160_by_50_blockers_are_shown_before_sessions_get_space() -> None:
-    frame = busy_frame()
+def test_at_160_by_50_blockers_are_shown_before_sessions_get_space(frame: Frame) -> None:
     frame.sessions.rows = frame.sessions.rows * 40
     text = body(frame, 160, 46)
     assert "8001 pg_dump active, holds AccessShareLock" in text
@@ -144,8 +138,7 @@ def test_slightly_more_space_does_not_hide_the_root_blocker_behind_sessions(heig
     assert "8001 pg_dump active, holds AccessShareLock" in body(busy_frame(), 100, height)
 
 
-def test_an_empty_panel_keeps_only_its_title_when_another_one_is_cut() -> None:
-    frame = busy_frame()
+def test_an_empty_panel_keeps_only_its_title_when_another_one_is_cut(frame: Frame) -> None:
     frame.locks = Locks(waiting=0, age_s=0.1)
     frame.progress = Progress(age_s=0.1)
     crowded, roomy = body(frame, 80, 22), body(frame, 80, 60)

@@ -58,16 +58,14 @@ def test_rows_are_distinguished_and_one_column_grows(name: str) -> None:
         assert one.sort is None or one.sort in {column.id for column in one.columns}
 
 
-def test_a_device_with_no_completions_has_no_await() -> None:
-    frame = busy_frame()
+def test_a_device_with_no_completions_has_no_await(frame: Frame) -> None:
     frame.io.devices = [Device(name="sdb", reads_per_s=0.0, writes_per_s=0.0, util_pct=0.0)]
     devices = table("io", frame, "devices")
     assert texts(devices.rows[0], devices)["r_await"] == "–"
     assert "– " in compact("io", frame)[1] + " "
 
 
-def test_a_device_read_once_has_unknown_rates_and_an_unknown_await() -> None:
-    frame = busy_frame()
+def test_a_device_read_once_has_unknown_rates_and_an_unknown_await(frame: Frame) -> None:
     frame.io.devices = [Device(name="sdb")]
     devices = table("io", frame, "devices")
     assert texts(devices.rows[0], devices)["r_await"] == "?"
@@ -146,8 +144,7 @@ def test_a_lost_slot_comes_before_one_that_retains_more() -> None:
     assert compact("replication", frame)[1].startswith("inactive slot gone")
 
 
-def test_a_failure_archiving_has_recovered_from_is_not_an_alarm() -> None:
-    frame = busy_frame()
+def test_a_failure_archiving_has_recovered_from_is_not_an_alarm(frame: Frame) -> None:
     assert "archiving fails" not in " ".join(compact("replication", frame))
     frame.replication.last_failed_age_s = 3.0
     assert "archiving fails" in " ".join(compact("replication", frame))
@@ -208,8 +205,7 @@ def test_a_session_keeps_its_identity_when_its_pid_is_reused() -> None:
     assert first.key != second.key
 
 
-def test_the_detail_of_a_session_shows_its_query_to_the_end() -> None:
-    frame = busy_frame()
+def test_the_detail_of_a_session_shows_its_query_to_the_end(frame: Frame) -> None:
     tail = "the end"
     frame.sessions.rows = [SessionRow(pid=9, state="active", query="select " + "x, " * 2000 + tail)]
     (row,) = table("sessions", frame, "sessions").rows
@@ -224,15 +220,13 @@ def test_cpu_that_cannot_be_read_is_unknown_and_not_zero() -> None:
     assert (shown["cpu"], shown["read"], shown["rss"]) == ("?", "?", "?")
 
 
-def test_sessions_hidden_from_this_role_are_counted_with_the_required_grant() -> None:
-    frame = busy_frame()
+def test_sessions_hidden_from_this_role_are_counted_with_the_required_grant(frame: Frame) -> None:
     frame.sessions.hidden = 12
     head = " ".join(line_text(one) for one in PANELS["sessions"].detail(frame, 120, ChartHistory()).head)
     assert "12 sessions hide" in head and "GRANT pg_monitor" in head
 
 
-def test_a_note_on_a_healthy_panel_is_in_its_full_screen() -> None:
-    frame = busy_frame()
+def test_a_note_on_a_healthy_panel_is_in_its_full_screen(frame: Frame) -> None:
     frame.connections.note = "limits of roles could not be read"
     head = [line_text(one) for one in PANELS["connections"].detail(frame, 120, ChartHistory()).head]
     assert head[0] == "limits of roles could not be read"
@@ -252,8 +246,7 @@ def test_the_console_does_not_list_itself_among_the_active_sessions() -> None:
     assert len(table("sessions", frame, "sessions").rows) == 1
 
 
-def test_a_host_without_swap_has_no_swap_rates() -> None:
-    frame = busy_frame()
+def test_a_host_without_swap_has_no_swap_rates(frame: Frame) -> None:
     frame.memory.swap_total_bytes = 0
     assert compact("memory", frame)[5] == "no swap"
 
@@ -314,8 +307,7 @@ def test_a_file_system_is_shown_with_its_path_first() -> None:
     assert lines[1].startswith("/var/lib/postgresql ")
 
 
-def test_values_pg_stat_io_does_not_have_are_a_dash_and_idle_rows_are_last() -> None:
-    frame = busy_frame()
+def test_values_pg_stat_io_does_not_have_are_a_dash_and_idle_rows_are_last(frame: Frame) -> None:
     idle = {"backend_type": "checkpointer", "object": "wal", "context": "normal", "reads_per_s": None,
             "read_await_ms": None, "writes_per_s": 0.0, "write_await_ms": None}  # fmt: skip
     busy = {**idle, "backend_type": "walwriter", "writes_per_s": 4.0, "write_await_ms": 0.2}
@@ -378,16 +370,14 @@ def test_active_sessions_are_counted_as_in_the_connections_panel() -> None:
     assert ages == {1: "warn", 2: "", 3: ""}
 
 
-def test_a_tag_shared_by_all_events_takes_no_column() -> None:
-    frame = busy_frame()
+def test_a_tag_shared_by_all_events_takes_no_column(frame: Frame) -> None:
     for tags, shown in ((("A", "A"), False), (("A", "B"), True)):
         frame.events.rows = [EventRow(at="2026-11-20T14:57:00Z", kind="note", tag=tag, text="x", seq=n)
                              for n, tag in enumerate(tags)]  # fmt: skip
         assert ("tag" in [column.id for column in table("events", frame, "events").columns]) is shown
 
 
-def test_an_idle_loop_device_takes_no_line_of_the_overview() -> None:
-    frame = busy_frame()
+def test_an_idle_loop_device_takes_no_line_of_the_overview(frame: Frame) -> None:
     frame.io.devices = [Device(name="vda", holds=["data"], util_pct=3.0), Device(name="loop0", util_pct=0.0),
                         Device(name="loop1", util_pct=2.0)]  # fmt: skip
     text = "\n".join(compact("io", frame, 78, 9))

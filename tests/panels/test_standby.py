@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.rows import SessionRow, StandbyRow
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.replication import standby_table
 from dba_console.watch.panels.sessions import session_table
 from dba_console.watch.panels.text_elements import line_text
-from tests.build import busy_frame
 
 HIDDEN = StandbyRow(application="replica")
 """Of a role that may not see who it is."""
 
 
-def test_the_lag_of_a_standby_comes_before_the_name_of_its_upstream() -> None:
-    frame = busy_frame()
+def test_the_lag_of_a_standby_comes_before_the_name_of_its_upstream(frame: Frame) -> None:
     panel = frame.replication
     panel.role, panel.receiver_status, panel.receiver_host = "standby", "streaming", "a-primary-with-a-long-name"
     panel.lag_bytes, panel.lag_s = 4096, 0.5
@@ -23,8 +22,7 @@ def test_the_lag_of_a_standby_comes_before_the_name_of_its_upstream() -> None:
     assert "lag" in first and "4.0 kB" in first
 
 
-def test_a_delayed_standby_names_the_setting_and_is_late_only_beyond_it() -> None:
-    frame = busy_frame()
+def test_a_delayed_standby_names_the_setting_and_is_late_only_beyond_it(frame: Frame) -> None:
     panel = frame.replication
     panel.role, panel.receiver_status, panel.lag_bytes = "standby", "streaming", 4096
     panel.lag_s, panel.apply_delay_s = 3605.0, 3600.0
@@ -33,8 +31,7 @@ def test_a_delayed_standby_names_the_setting_and_is_late_only_beyond_it() -> Non
     assert not {"warn", "crit"} & {span.style for span in lag}
 
 
-def test_a_receiver_hidden_from_this_role_is_not_shown_as_missing() -> None:
-    frame = busy_frame()
+def test_a_receiver_hidden_from_this_role_is_not_shown_as_missing(frame: Frame) -> None:
     panel = frame.replication
     panel.role, panel.receiver_status, panel.receiver_host, panel.receiver_pid = "standby", None, None, 7
     assert "receiver ?" in line_text(PANELS["replication"].compact(frame, 80, 3, ChartHistory())[0])

@@ -15,8 +15,7 @@ from tests.panels.golden import assert_golden
 
 
 @pytest.mark.parametrize("name", list(PANELS))
-def test_a_full_panel_matches_its_golden_text(name: str) -> None:
-    frame = busy_frame()
+def test_a_full_panel_matches_its_golden_text(name: str, frame: Frame) -> None:
     frame.sessions.rows = frame.sessions.rows[190:]
     assert_golden(f"show_{name}", show_text(frame, [name], 120, busy_history()))
 
@@ -34,8 +33,7 @@ def test_an_unknown_panel_name_is_refused_with_the_existing_names() -> None:
     assert caught.value.hint is not None and "connections" in caught.value.hint
 
 
-def test_text_leaves_out_columns_that_are_blank_in_every_row() -> None:
-    frame = busy_frame()
+def test_text_leaves_out_columns_that_are_blank_in_every_row(frame: Frame) -> None:
     for row in frame.connections.by_user:
         row.limit = None
     text = show_text(frame, ["connections"], 120)

@@ -65,12 +65,3 @@ def _limit_of(conninfo: str) -> str | None:
         PostgresProbe(conninfo).connect()
     assert failure.value.kind == "no_slots"
     return failure.value.limit
-
-
-def test_a_connection_slot_taken_early_is_kept_when_the_server_is_full(reused_cluster: FreshCluster) -> None:
-    cluster = reused_cluster(FEW)
-    query(cluster, ROLES)
-    with connected_probe(cluster, user="app") as probe, idle_sessions(cluster, 8, user="app"):
-        with pytest.raises(ConnectFailed):
-            PostgresProbe(cluster.dsn(user="app")).connect()
-        assert len([row for row in reading(probe, "pg.activity").rows if row.user == "app"]) == 9

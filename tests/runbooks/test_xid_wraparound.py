@@ -23,7 +23,6 @@ LEAST_AGE = WRAP_AGE - STOP_BEFORE_WRAP - LEFT - 100_000
 OLD = "5000"
 """More ids than the load takes while this is walked, fewer than are used up between what is old and what is young."""
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)
-SHOP = "other Shop"
 SHOP = "the Shop"
 """A database beside the one that is watched, with a name that needs quotes."""
 VACUUM = "vacuum-the-oldest-tables"

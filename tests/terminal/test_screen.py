@@ -44,30 +44,6 @@ def test_leaving_restores_the_terminal_and_says_that_the_agent_continues(
         assert len(shared_workspace.agents()) == 1
 
 
-def test_every_panel_opens_by_its_number_on_a_wide_terminal(cluster: Cluster, shared_workspace: Workspace) -> None:
-    with shared_workspace.terminal(cluster.dsn(), columns=160, lines=50) as terminal:
-        terminal.wait_for(OVERVIEW)
-        for key, text in (("9", "Sessions"), ("8", "mount"), ("3", "kernel setting"), ("4", "xid"), ("c", "agent cpu")):
-            terminal.keys(key)
-            terminal.wait_for(text)
-        terminal.keys("Escape")
-        terminal.wait_for("─ Connections ")
-
-
-def test_pausing_and_stepping_are_shown_in_the_header_and_end_returns_to_live(
-    cluster: Cluster, shared_workspace: Workspace
-) -> None:
-    with shared_workspace.terminal(cluster.dsn()) as terminal:
-        terminal.wait_for(OVERVIEW)
-        terminal.wait_for(lambda shown: recorded_s(shown) >= 3)
-        terminal.keys("Space")
-        terminal.wait_for("PAUSED")
-        terminal.keys("Left")
-        terminal.wait_for(r"PAUSED -(?!00:00)\d\d:\d\d")
-        terminal.keys("End")
-        terminal.wait_for("LIVE")
-
-
 def test_a_mark_of_one_console_is_shown_on_the_other(cluster: Cluster, shared_workspace: Workspace) -> None:
     with shared_workspace.terminal(cluster.dsn()) as first, shared_workspace.terminal(cluster.dsn()) as second:
         first.wait_for(OVERVIEW)

@@ -22,15 +22,13 @@ def planned(screen: Screen) -> tuple[str, list[int]]:
 
 
 async def test_capital_k_asks_to_terminate_the_selected_session() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await screen.press("9", "/", "1", "0", "1", "enter", "down", "K")
         assert planned(screen) == ("terminate", [101])
 
 
 async def test_capital_c_cancels_every_ticked_row_in_any_sort_order() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await screen.press("9", "down", "x", "x", "equals_sign", "p", "i", "d", "enter", "v")
         assert "2 chosen" in screen.text and screen.text.count("●") == 3
         await screen.press("C")
@@ -39,8 +37,7 @@ async def test_capital_c_cancels_every_ticked_row_in_any_sort_order() -> None:
 
 
 async def test_a_ticked_row_that_is_gone_is_left_out_and_reported() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await screen.press("9", "equals_sign", "p", "i", "d", "enter", "down", "x", "x", "x")
         await screen.give(2, sessions=2)
         await screen.press("K")
@@ -49,22 +46,19 @@ async def test_a_ticked_row_that_is_gone_is_left_out_and_reported() -> None:
 
 
 async def test_with_nothing_selected_nothing_is_asked() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await screen.press("9", "K")
         assert screen.feed.asked == [] and "no session selected" in screen.text
 
 
 async def test_no_session_is_terminated_from_the_past() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await screen.press("9", "down", "space", "K")
         assert screen.feed.asked == [] and "this is the past" in screen.text
 
 
 async def test_row_ticks_are_removed_before_the_panel_is_left() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await screen.press("9", "down", "x", "escape", "escape")
         assert "chosen" not in screen.text and "Sessions" in screen.text
         await screen.press("escape")

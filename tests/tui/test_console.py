@@ -25,7 +25,7 @@ from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.samples.event import Event
 from tests.clocks import HeldClock
-from tests.tui.manual_feed import START_US, ManualFeed, MemoryRecording, S, tick
+from tests.tui.manual_feed import START_US, ManualFeed, MemoryRecording, tick
 
 
 class Screen:
@@ -113,6 +113,7 @@ async def screen(
     past: MemoryRecording | None = None,
     *,
     can_go_live: bool = True,
+    given: Sequence[int] = (),
     size: tuple[int, int] = (80, 24),
     options: ScreenOptions | None = None,
     runbooks: Sequence[ListedRunbook] | Callable[[], Sequence[ListedRunbook]] = (),
@@ -127,7 +128,10 @@ async def screen(
     feed.start()
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
-        yield Screen(app, feed, pilot)
+        shown = Screen(app, feed, pilot)
+        if given:
+            await shown.give(*given)
+        yield shown
     feed.close()
 
 
@@ -145,8 +149,7 @@ async def test_the_overview_shows_every_arriving_sample() -> None:
 
 async def test_without_an_agent_the_header_shows_the_age_of_the_data_without_a_key() -> None:
     clock = HeldClock()
-    async with screen(clock=clock) as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1), clock=clock) as shown:
         shown.feed.mailbox.put(AgentConnectionChanged("lost", "the agent is gone"))
         await shown.settled()
         clock.advance(12)
@@ -157,8 +160,7 @@ async def test_without_an_agent_the_header_shows_the_age_of_the_data_without_a_k
 
 
 async def test_only_changed_lines_are_painted_again() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         canvas = shown.app._canvas
         before = canvas.painted
         await shown.give(2)
@@ -166,8 +168,7 @@ async def test_only_changed_lines_are_painted_again() -> None:
 
 
 async def test_a_number_opens_its_panel_and_escape_returns() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press("9")
         assert "psql" in shown.text and "Sessions" in shown.text
         await shown.press("escape")
@@ -175,8 +176,7 @@ async def test_a_number_opens_its_panel_and_escape_returns() -> None:
 
 
 async def test_tab_and_enter_open_the_selected_panel() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press("enter")
         assert "select a panel with tab" in shown.text
         await shown.press("tab", "tab", "shift+tab", "enter")
@@ -186,8 +186,7 @@ async def test_tab_and_enter_open_the_selected_panel() -> None:
 
 @pytest.mark.parametrize("key", list("1234567890c"))
 async def test_every_panel_opens_at_eighty_by_twenty_four_and_accepts_every_table_key(key: str) -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press(key, "down", "down", "enter", "pagedown", "pageup", "v", "greater_than_sign", "tab", "home")
         await shown.press("full_stop", "comma", "less_than_sign", "up", "escape", "escape", "escape", "escape")
         assert "─ Connections" in shown.text
@@ -220,16 +219,14 @@ async def test_a_filter_is_typed_kept_by_enter_and_removed_by_escape() -> None:
 
 
 async def test_keys_typed_into_a_prompt_do_nothing_else() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press("n", "q", "9", "space", "x", "enter")
         assert shown.feed.sent == [("note", "q9 x", None)]
         assert "─ Connections" in shown.text
 
 
 async def test_a_mark_needs_no_text_and_is_confirmed_when_the_agent_reports_it() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press("m", "enter")
         assert shown.feed.sent == [("mark", "", None)]
         assert "mark sent" in shown.text
@@ -238,18 +235,9 @@ async def test_a_mark_needs_no_text_and_is_confirmed_when_the_agent_reports_it()
 
 
 async def test_a_note_while_paused_is_about_the_time_shown() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press("left", "n", "x", "enter")
         assert shown.feed.sent == [("note", "x", START_US)]
-
-
-async def test_a_recording_refuses_marks_with_the_reason() -> None:
-    async with screen(MemoryRecording([tick(0), tick(1)]), can_go_live=False) as shown:
-        await shown.until("Connections")
-        await shown.press("m")
-        assert "nothing can be added" in shown.text
-        assert shown.feed.sent == []
 
 
 async def test_pause_step_and_back_to_live_are_shown_in_the_header() -> None:
@@ -273,8 +261,7 @@ async def test_time_travel_works_in_a_panel_as_in_the_overview() -> None:
 
 
 async def test_a_kept_moment_is_compared_with_the_one_shown() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press("@")
         assert "is kept: @ at another moment" in shown.text
         await shown.give(2, sessions=9)
@@ -296,15 +283,6 @@ async def test_going_to_a_time_queries_the_recording() -> None:
         await shown.until("active 7")
 
 
-async def test_brackets_go_to_a_mark() -> None:
-    marks = [Event(wall_us=START_US + 4 * S, kind="mark", text="here", seq=1)]
-    past = MemoryRecording([tick(number, sessions=number + 1) for number in range(10)], marks)
-    async with screen(past, can_go_live=False) as shown:
-        await shown.until("active 1")
-        await shown.press("right_square_bracket")
-        await shown.until("active 5")
-
-
 async def test_help_lists_the_keys_of_the_screen_it_was_opened_on() -> None:
     async with screen(size=(120, 40)) as shown:
         await shown.press("question_mark")
@@ -316,22 +294,11 @@ async def test_help_lists_the_keys_of_the_screen_it_was_opened_on() -> None:
 
 
 async def test_the_palette_does_what_the_keys_do() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press("ctrl+p", *"panel: sess")
         await shown.until(lambda: shown.palette_offers("Panel: Sessions"))
         await shown.press("enter")
         await shown.until(lambda: getattr(shown.app.view_stack.view, "name", "") == "sessions")
-
-
-async def test_a_terminal_that_is_too_small_shows_that_and_recovers() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
-        await shown.resize(30, 8)
-        assert "too small" in shown.text
-        await shown.resize(20, 5)
-        await shown.resize(160, 50)
-        assert "Connections" in shown.text
 
 
 async def test_hostile_server_text_is_sanitized() -> None:
@@ -370,16 +337,14 @@ async def test_y_copies_the_query_of_the_selected_row() -> None:
 
 
 async def test_a_lower_case_letter_names_the_capital_that_acts() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         await shown.press("9", "down", "k")
         assert shown.feed.asked == [] and "K, the capital letter: terminate" in shown.text
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
 async def test_a_click_opens_the_panel_under_the_pointer(size: tuple[int, int]) -> None:
-    async with screen(size=size) as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1), size=size) as shown:
         titles = {kind.title: name for name, kind in PANELS.items()}
         places = [
             (name, row, text.index(f"─ {title} ") + 2)
@@ -397,8 +362,7 @@ async def test_a_click_opens_the_panel_under_the_pointer(size: tuple[int, int]) 
 
 
 async def test_keys_of_the_footer_can_be_clicked() -> None:
-    async with screen() as shown:
-        await shown.give(0, 1)
+    async with screen(given=(0, 1)) as shown:
         foot = shown.lines[-1]
         await shown.click(23, foot.index("? help"))
         assert "the runbook for the most urgent finding" in shown.text
@@ -414,12 +378,6 @@ async def test_in_ascii_no_other_character_is_drawn() -> None:
         await shown.give(0, 1, query="表 é")
         await shown.press("9", "down")
         assert shown.text.isascii()
-
-
-async def test_quitting_ends_with_exit_code_zero() -> None:
-    async with screen() as shown:
-        await shown.press("q")
-        assert shown.app.return_value == 0
 
 
 async def test_a_thousand_sessions_are_shown_and_answer_keys() -> None:

@@ -22,10 +22,6 @@ def test_words_are_kept_whole_where_there_is_a_space() -> None:
     assert wrap("select name from customers", 12) == ["select name", "from", "customers"]
 
 
-def test_a_long_word_is_broken_at_the_edge() -> None:
-    assert wrap("aaaaaaaaaa", 4) == ["aaaa", "aaaa", "aa"]
-
-
 def test_an_empty_text_is_one_empty_line() -> None:
     assert line_breaks("", 10) == [(0, 0)]
 

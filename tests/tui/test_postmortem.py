@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.tui.test_console import screen as opened
-from tests.tui.test_findings import FULL, give_findings
+from tests.tui.test_findings import FULL, give_findings, screen_with
 from tests.unit.reports.incidents import SHIPPED
 
 
@@ -31,8 +31,7 @@ async def test_e_writes_the_postmortem_of_the_selected_finding(state: Path) -> N
 
 
 async def test_without_a_recording_there_is_no_postmortem(state: Path) -> None:
-    async with opened() as screen:
-        await give_findings(screen, FULL)
+    async with screen_with(FULL) as screen:
         await screen.press("f", "e")
         assert "nothing is recorded" in screen.text
 

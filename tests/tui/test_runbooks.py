@@ -16,7 +16,7 @@ from dba_console.tui.runbooks import values_for_input, values_in_frame
 from tests.build import busy_frame
 from tests.tui.test_console import Screen, listed_runbook
 from tests.tui.test_console import screen as opened
-from tests.tui.test_findings import FULL, give_findings
+from tests.tui.test_findings import FULL, give_findings, screen_with
 from tests.walkthrough.sample_views import DROP
 
 PLAN = Plan(
@@ -102,8 +102,7 @@ async def test_a_start_before_the_runbooks_are_loaded_waits_for_them() -> None:
 
 
 async def test_r_on_a_finding_opens_its_runbook() -> None:
-    async with opened(runbooks=RUNBOOKS) as screen:
-        await give_findings(screen, FULL)
+    async with screen_with(FULL, runbooks=RUNBOOKS) as screen:
         await screen.press("f", "r")
         await screen.until("Why: the house is full.")
         await screen.press("escape")
@@ -111,8 +110,7 @@ async def test_r_on_a_finding_opens_its_runbook() -> None:
 
 
 async def test_the_runbook_of_an_open_finding_is_first_in_the_list_and_has_its_values() -> None:
-    async with opened(runbooks=(PLAIN, STORM)) as screen:
-        await give_findings(screen, structs.replace(FULL, evidence={"ticket": "OPS-7"}))
+    async with screen_with(structs.replace(FULL, evidence={"ticket": "OPS-7"}), runbooks=(PLAIN, STORM)) as screen:
         await screen.press("b")
         await screen.until("connection-storm")
         names = [text.split()[:2] for text in screen.lines if "plain" in text or "connection-storm" in text]
@@ -188,15 +186,6 @@ async def test_enter_alone_gives_no_input_and_starts_nothing() -> None:
         assert screen.feed.asked == [] and "ticket is required" in screen.text
 
 
-async def test_an_invalid_input_is_refused_with_the_reason() -> None:
-    async with opened(runbooks=RUNBOOKS) as screen:
-        await choose(screen, "Too many connections")
-        await screen.press("i", "ctrl+u")
-        await screen.type("soon")
-        await screen.press("enter")
-        assert "idle" in screen.lines[-1] and "10m (default)" in screen.text
-
-
 async def test_a_run_started_here_is_shown_as_soon_as_the_agent_has_created_it() -> None:
     async with opened(runbooks=RUNBOOKS) as screen:
         await choose(screen, "No inputs")
@@ -236,8 +225,7 @@ async def test_a_runbook_that_does_not_compile_shows_why_and_cannot_be_started()
 
 
 async def test_nothing_is_started_from_the_past_or_from_a_recording() -> None:
-    async with opened(runbooks=RUNBOOKS) as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1), runbooks=RUNBOOKS) as screen:
         await choose(screen, "No inputs")
         await screen.press("space", "s")
         assert screen.feed.asked == [] and "this is the past" in screen.text

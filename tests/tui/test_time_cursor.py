@@ -28,18 +28,6 @@ def paused() -> TimeCursor:
     return toggled(initial_cursor(can_go_live=True), 100 * S)
 
 
-def test_space_pauses_at_the_newest_time(paused: TimeCursor) -> None:
-    assert (paused.mode, paused.at_us) == ("paused", 100 * S)
-
-
-def test_space_before_the_first_sample_pauses_nothing() -> None:
-    assert toggled(initial_cursor(can_go_live=True), None).live
-
-
-def test_space_again_returns_to_live_if_the_time_was_not_moved(paused: TimeCursor) -> None:
-    assert toggled(paused, 142 * S).live
-
-
 def test_space_plays_on_from_where_the_operator_moved_to(paused: TimeCursor) -> None:
     playing = toggled(moved_to(paused, 50 * S), 142 * S)
     assert (playing.mode, playing.at_us) == ("playing", 50 * S)
@@ -48,10 +36,6 @@ def test_space_plays_on_from_where_the_operator_moved_to(paused: TimeCursor) -> 
 def test_space_while_playing_pauses_right_there(paused: TimeCursor) -> None:
     playing = toggled(moved_to(paused, 50 * S), 142 * S)
     assert toggled(playing, 142 * S).mode == "paused"
-
-
-def test_stepping_while_live_pauses() -> None:
-    assert moved_to(initial_cursor(can_go_live=True), 99 * S).mode == "paused"
 
 
 def test_plus_plays_then_cycles_up_the_speeds_and_stays_at_the_last() -> None:

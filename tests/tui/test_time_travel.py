@@ -25,11 +25,12 @@ class NavigatorSetup:
         self.feed.mailbox.wake = self._arrived.release
         self.navigator = TimeNavigator(self.feed, self.clock, begin_at=begin_at)
 
-    def give(self, *numbers: int) -> None:
+    def give(self, *numbers: int) -> NavigatorSetup:
         self.feed.give(*(tick(number) for number in numbers))
         self.navigator.take_arrivals()
         while self._arrived.acquire(blocking=False):
             pass
+        return self
 
     def take_answer(self) -> None:
         """Wait for one thing to arrive and take it."""
@@ -52,22 +53,19 @@ def test_nothing_is_shown_before_the_first_sample() -> None:
 
 
 def test_live_shows_the_newest_sample() -> None:
-    setup = NavigatorSetup()
-    setup.give(0, 1, 2)
+    setup = NavigatorSetup().give(0, 1, 2)
     assert setup.second == 2
     frame = setup.navigator.frame()
     assert frame is not None and frame.connections.used == 3
 
 
 def test_a_frame_is_built_once_however_often_it_is_painted() -> None:
-    setup = NavigatorSetup()
-    setup.give(0, 1)
+    setup = NavigatorSetup().give(0, 1)
     assert setup.navigator.frame() is setup.navigator.frame()
 
 
 def test_while_paused_live_data_continues_and_the_frame_stays() -> None:
-    setup = NavigatorSetup()
-    setup.give(0, 1)
+    setup = NavigatorSetup().give(0, 1)
     setup.navigator.toggle_pause()
     setup.give(*range(2, 44))
     assert setup.second == 1
@@ -77,16 +75,14 @@ def test_while_paused_live_data_continues_and_the_frame_stays() -> None:
 
 
 def test_charts_of_a_paused_time_end_with_it() -> None:
-    setup = NavigatorSetup()
-    setup.give(0, 1)
+    setup = NavigatorSetup().give(0, 1)
     setup.navigator.toggle_pause()
     setup.give(2, 3)
     assert setup.navigator.history.last_us == START_US + 1 * S
 
 
 def test_stepping_back_from_live_pauses_on_the_sample_before() -> None:
-    setup = NavigatorSetup()
-    setup.give(0, 1, 2)
+    setup = NavigatorSetup().give(0, 1, 2)
     setup.navigator.step(-1)
     assert setup.second == 1
     setup.navigator.step(1)
@@ -96,24 +92,21 @@ def test_stepping_back_from_live_pauses_on_the_sample_before() -> None:
 
 
 def test_without_a_recording_only_the_minutes_in_memory_are_available() -> None:
-    setup = NavigatorSetup()
-    setup.give(0, 1)
+    setup = NavigatorSetup().give(0, 1)
     setup.navigator.step_minute(-1)
     assert setup.navigator.notice is not None and "only the last minutes" in setup.navigator.notice
     assert setup.navigator.cursor.live
 
 
 def test_beyond_memory_the_recording_is_queried() -> None:
-    setup = NavigatorSetup(MemoryRecording([tick(number) for number in range(100)]))
-    setup.give(*range(95, 100))
+    setup = NavigatorSetup(MemoryRecording([tick(number) for number in range(100)])).give(*range(95, 100))
     setup.navigator.step_minute(-1)
     setup.take_answer()
     assert setup.second == 39 and not setup.navigator.cursor.live
 
 
 def test_a_minute_forward_past_the_newest_sample_is_live_again() -> None:
-    setup = NavigatorSetup()
-    setup.give(*range(10))
+    setup = NavigatorSetup().give(*range(10))
     setup.navigator.step(-1)
     setup.navigator.step_minute(1)
     assert setup.navigator.cursor.live
@@ -121,8 +114,7 @@ def test_a_minute_forward_past_the_newest_sample_is_live_again() -> None:
 
 def test_brackets_go_from_mark_to_mark() -> None:
     marks = [Event(wall_us=START_US + at * S, kind="mark", text="", seq=at) for at in (20, 60)]
-    setup = NavigatorSetup(MemoryRecording([tick(number) for number in range(100)], marks))
-    setup.give(*range(95, 100))
+    setup = NavigatorSetup(MemoryRecording([tick(number) for number in range(100)], marks)).give(*range(95, 100))
     seen = []
     for direction in (-1, -1, 1):
         setup.navigator.go_to_notable(direction)
@@ -132,8 +124,7 @@ def test_brackets_go_from_mark_to_mark() -> None:
 
 
 def test_marks_without_a_recording_are_found_among_the_events_in_memory() -> None:
-    setup = NavigatorSetup()
-    setup.give(*range(10))
+    setup = NavigatorSetup().give(*range(10))
     setup.feed.mailbox.put(EventArrived(Event(wall_us=START_US + 4 * S, kind="mark", text="", seq=1)))
     setup.navigator.take_arrivals()
     setup.navigator.go_to_notable(-1)
@@ -143,8 +134,7 @@ def test_marks_without_a_recording_are_found_among_the_events_in_memory() -> Non
 
 
 def test_an_answer_to_a_cancelled_query_changes_nothing() -> None:
-    setup = NavigatorSetup(MemoryRecording([tick(number) for number in range(100)]))
-    setup.give(*range(95, 100))
+    setup = NavigatorSetup(MemoryRecording([tick(number) for number in range(100)])).give(*range(95, 100))
     setup.navigator.go_to_start()
     setup.navigator.go_live()
     setup.take_answer()
@@ -164,8 +154,7 @@ def test_attaching_loads_the_earlier_charts_and_events() -> None:
 
 
 def test_an_event_received_twice_counts_once() -> None:
-    setup = NavigatorSetup()
-    setup.give(0)
+    setup = NavigatorSetup().give(0)
     for seq in (0, 5):
         # The agent tells it without the number that the recording gives it.
         setup.feed.mailbox.put(EventArrived(Event(wall_us=START_US, kind="mark", text="x", seq=seq)))
@@ -208,8 +197,7 @@ def test_playing_advances_with_real_time_and_stops_at_the_end() -> None:
 
 
 def test_playing_a_live_session_reaches_its_newest_sample_and_is_live() -> None:
-    setup = NavigatorSetup()
-    setup.give(*range(10))
+    setup = NavigatorSetup().give(*range(10))
     setup.navigator.step(-1)
     setup.navigator.step(-1)
     setup.navigator.toggle_pause()
@@ -221,8 +209,7 @@ def test_playing_a_live_session_reaches_its_newest_sample_and_is_live() -> None:
 
 
 def test_stepping_while_playing_pauses() -> None:
-    setup = NavigatorSetup()
-    setup.give(*range(10))
+    setup = NavigatorSetup().give(*range(10))
     setup.navigator.step(-1)
     setup.navigator.toggle_pause()
     setup.navigator.step(-1)
@@ -230,8 +217,7 @@ def test_stepping_while_playing_pauses() -> None:
 
 
 def test_a_refusal_is_shown_and_the_screen_stays_at_its_time() -> None:
-    setup = NavigatorSetup(MemoryRecording([]))
-    setup.give(0, 1)
+    setup = NavigatorSetup(MemoryRecording([])).give(0, 1)
     setup.navigator.go_to_start()
     setup.take_answer()
     assert setup.navigator.notice == "nothing is recorded yet"
@@ -253,8 +239,7 @@ def test_a_damaged_recording_is_reported_once() -> None:
 
 
 def test_a_slow_recording_is_reported_as_slow() -> None:
-    setup = NavigatorSetup(MemoryRecording([tick(0)]))
-    setup.give(5)
+    setup = NavigatorSetup(MemoryRecording([tick(0)])).give(5)
     setup.navigator.go_to_start()
     assert not setup.navigator.waiting
     setup.clock.advance(2)
@@ -262,8 +247,7 @@ def test_a_slow_recording_is_reported_as_slow() -> None:
 
 
 def test_a_lost_agent_is_reported_with_its_reason_and_the_last_frame_stays() -> None:
-    setup = NavigatorSetup()
-    setup.give(0, 1)
+    setup = NavigatorSetup().give(0, 1)
     setup.feed.mailbox.put(AgentConnectionChanged("lost", "the agent is gone"))
     setup.feed.mailbox.put(NoticeArrived("3 samples were dropped for this console"))
     setup.navigator.take_arrivals()
@@ -274,15 +258,13 @@ def test_a_lost_agent_is_reported_with_its_reason_and_the_last_frame_stays() -> 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\x00", b"not a sample"])
 def test_a_sample_that_cannot_be_read_is_counted_and_skipped(garbage: bytes) -> None:
-    setup = NavigatorSetup()
-    setup.give(0)
+    setup = NavigatorSetup().give(0)
     setup.navigator.live_state.add_sample(garbage)
     assert setup.navigator.live_state.damaged == 1 and setup.second == 0
 
 
 def test_samples_lost_in_a_stall_are_reread_from_the_recording() -> None:
-    setup = NavigatorSetup(MemoryRecording([tick(number) for number in range(200)]))
-    setup.give(*range(200))
+    setup = NavigatorSetup(MemoryRecording([tick(number) for number in range(200)])).give(*range(200))
     setup.take_answer()
     assert len(setup.navigator.history.series("connections.used")) == 200
 
@@ -292,8 +274,7 @@ def test_another_agent_run_keeps_the_charts_and_reports_its_own_events() -> None
     past = MemoryRecording(
         [tick(number) for number in range(50, 60)], [Event(wall_us=START_US + 50 * S, kind="note", text="new", seq=1)]
     )
-    setup = NavigatorSetup(past)
-    setup.give(*range(40))
+    setup = NavigatorSetup(past).give(*range(40))
     setup.feed.mailbox.put(EventArrived(Event(wall_us=START_US, kind="note", text="old", seq=1)))
     setup.feed.start()
     for _ in ("the event", "the link", "the answer"):

@@ -45,8 +45,7 @@ async def deliver_view(
 @asynccontextmanager
 async def screen_with_run(view: RunView = DROP, *, yours: bool = True, clock: Clock = SYSTEM) -> AsyncIterator[Screen]:
     """The screen with that run on it; nothing asked of the agent so far."""
-    async with opened(clock=clock) as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1), clock=clock) as screen:
         await deliver_view(screen, view, yours=yours)
         await screen.press("w")
         screen.feed.asked.clear()
@@ -54,8 +53,7 @@ async def screen_with_run(view: RunView = DROP, *, yours: bool = True, clock: Cl
 
 
 async def test_a_click_on_the_header_shows_the_waiting_run_that_the_header_announced() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await deliver_view(screen, DROP)
         assert "ANSWER NEEDED: w" in screen.lines[0]
         await screen.click(0)
@@ -86,8 +84,7 @@ CHOICE = Question(
 
 
 async def test_on_a_large_screen_findings_and_charts_are_below_the_run() -> None:
-    async with opened(size=(160, 50)) as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1), size=(160, 50)) as screen:
         await deliver_view(screen, DROP)
         await screen.press("w")
         assert "Drop the page cache of this host?" in screen.text and "─ Last 3 minutes" in screen.text
@@ -314,8 +311,7 @@ async def test_an_ended_run_shows_its_result_and_asks_nothing() -> None:
 
 
 async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_typed_word() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         reported = OpenRun(run=RUN, runbook="cache-drop", title=DROP.title, state="interrupted")
         screen.feed.mailbox.put(AgentConnectionChanged("attached", session=Session("db2", runs=(reported,))))
         await screen.until("RUN INTERRUPTED: w")
@@ -330,8 +326,7 @@ async def test_an_interrupted_run_is_named_at_attach_and_resumed_by_a_typed_word
 
 
 async def test_an_interrupted_run_is_ended_with_a_reason_and_no_other_driver_is_shown() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await deliver_view(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
         await screen.press("w")
         assert "E end" in screen.lines[-1] and "E ends it" in screen.text
@@ -347,8 +342,7 @@ async def test_an_interrupted_run_is_ended_with_a_reason_and_no_other_driver_is_
 
 
 async def test_command_output_is_on_the_page_of_an_interrupted_run_once() -> None:
-    async with opened() as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1)) as screen:
         await deliver_view(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
         await screen.press("w")
         first, then = (OutputLine(START_US + at, "o", "DROP", f"line {at}") for at in (1, 2))
@@ -366,8 +360,7 @@ async def test_command_output_is_on_the_page_of_an_interrupted_run_once() -> Non
 async def test_secrets_are_asked_for_again_to_resume() -> None:
     secret = Input(name="word", type="secret", secret=True)
     book = listed_runbook("cache-drop.md", "# Drop\n", "Drop", Plan(id="cache-drop", title="Drop", inputs=(secret,)))
-    async with opened(runbooks=(book,)) as screen:
-        await screen.give(0, 1)
+    async with opened(given=(0, 1), runbooks=(book,)) as screen:
         await deliver_view(screen, structs.replace(DROP, state="interrupted", question=None), yours=False)
         await screen.press("w", "R")
         await screen.until(lambda: screen.app.navigator.runbooks is not None)

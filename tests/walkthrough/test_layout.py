@@ -10,7 +10,7 @@ from msgspec import structs
 from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import BlockView, OutputLine, Question, RunTable, RunView, StepView
 from dba_console.runbooks.walkthrough_layout import PANES, Pane, ViewOptions, body_lines, walkthrough
-from dba_console.watch.panels.text_elements import line, line_text, line_width
+from dba_console.watch.panels.text_elements import line, line_width
 from tests.panels.golden import assert_golden, text_of
 from tests.walkthrough.sample_views import DROP, FAILED, OUTPUT, SAMPLE_VIEWS, START_US, TYPED, SampleView
 
@@ -37,18 +37,6 @@ def test_the_question_is_shown_whole_however_long_the_step_is() -> None:
     text = shown(structs.replace(DROP, step_prose=(Prose("A long word of warning. " * 200),), question=FAILED))
     assert "The check failed: cached is 200 MB." in text and "Type `retry`, `skip` or `abort`" in text
     assert "echo 1 > /proc/sys/vm/drop_caches" in text
-
-
-def test_a_watching_console_shows_the_driver_and_how_to_take_over() -> None:
-    text = shown(DROP, ViewOptions(yours=False, may_answer=False))
-    assert "controlled by ann" in text and "press T to take over" in text
-
-
-def test_the_reason_why_this_operator_cannot_be_the_second_one_is_shown() -> None:
-    second = structs.replace(TYPED, kind="second", first_by="ann")
-    view = structs.replace(DROP, question=second)
-    text = shown(view, ViewOptions(may_answer=False, why_not="You are ann, who confirmed first."))
-    assert "ann has confirmed; a second operator" in text and "You are ann, who confirmed first." in text
 
 
 def test_journal_problems_are_shown_at_the_top() -> None:
@@ -97,19 +85,6 @@ def test_many_rows_too_wide_next_to_the_steps_are_whole_if_the_step_has_the_scre
     rows = RunTable(columns=("pid", "query"), rows=tuple((str(pid), "x" * 100) for pid in range(7)))
     reported = text_of(body_lines(structs.replace(DROP, table=rows), 79, 1000)).replace("\n", "")
     assert reported.replace(" ", "").count("x" * 100) == 7
-
-
-def test_all_steps_show_their_result() -> None:
-    text = shown(DROP, ViewOptions(pane="steps"))
-    assert "skipped · nobody to tell at 3 a.m." in text and "typical 0:02 (3 runs)" in text
-
-
-def test_the_full_output_scrolls_and_counts_missing_lines() -> None:
-    laid = walkthrough(DROP, OUTPUT, PANELS, ViewOptions(pane="output", dropped=12), 80, 22)
-    assert "30 lines, 12 not shown" in line_text(laid.lines[1])
-    assert "line 30 of it" in text_of(laid.lines)
-    first = walkthrough(DROP, OUTPUT, PANELS, ViewOptions(pane="output", top=0), 80, 22)
-    assert "line 1 of it" in text_of(first.lines) and laid.top == laid.most > 0
 
 
 def test_the_newest_line_of_the_full_output_is_shown_whole_however_long_it_is() -> None:

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from dba_console.actions import registry
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
-from dba_console.core.errors import Refused
 from tests.agent.runs.agent_command import command_or_agent
 
 NODE_STEP = "node-step"
@@ -24,8 +23,7 @@ class LineSettings(Struct, forbid_unknown_fields=True, frozen=True):
     what: str
     """Line it writes."""
     file: str
-    """Where it writes it; beside it `NAME.fails` says which of them fail, `NAME.undo` those whose undo fails,
-    `NAME.says` what it says once it is done."""
+    """Where it writes it; beside it `NAME.undo` says whose undo fails."""
     cluster: str = ""
 
 
@@ -46,13 +44,8 @@ class NodeStep(Action):
     def act(
         self, settings: LineSettings, action_preview: ActionPreview, context: ActionContext, control: Control
     ) -> ActionResult:
-        if settings.what in _lines(settings.file + ".refuses"):
-            raise Refused(f"{settings.what} is refused")
-        if settings.what in _lines(settings.file + ".fails"):
-            return ActionResult(state="failed", text=f"{settings.what} does not work", undo={"what": settings.what})
         _write(settings.file, settings.what)
-        message = " ".join(["written", *_lines(settings.file + ".says")])
-        return ActionResult(state="ok", text=message, values={"said": message}, undo={"what": settings.what})
+        return ActionResult(state="ok", text="written", undo={"what": settings.what})
 
     def settle(self, settings: LineSettings, action_preview: ActionPreview, context: ActionContext) -> ActionResult:
         if settings.what in _lines(settings.file):

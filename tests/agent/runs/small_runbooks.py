@@ -136,18 +136,3 @@ insert into public.awaited values (2)
 ```
 """,
 )
-
-ROWS = runbook_text(
-    "rows",
-    """## Each row
-
-```sql {preview as=all}
-select what from public.counted where what like 'row %' and length(what) % 2 = 1
-```
-
-```sql {change confirm=type:count}
-update public.counted set what = 'done ' || c.what
-  from jsonb_to_recordset(%(all)s) as c(what text) where counted.what = c.what
-```
-""",
-)

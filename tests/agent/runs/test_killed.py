@@ -149,48 +149,46 @@ def test_an_interrupted_run_is_ended_without_executing_further_steps(counted: Cl
     assert summary.interrupted_s > 0
 
 
-def _begin_waiting_for_fifo(operator: Operator, fifo: Path) -> None:
-    """Begin a run, up to the first line of its command, which then waits for the pipe."""
-    operator.begin(WAITS_FOR_FIFO, {"fifo": str(fifo)})
+def _begin_waiting_for_fifo(cluster: Cluster, directory: Path) -> None:
+    """A run up to the first line of its command, which then waits for the pipe; its agent has ended."""
+    fifo = directory / "fifo"
+    os.mkfifo(fifo)
     answer = answers({"start": "yes", "yes": "yes"})
+    with agent(cluster.dsn(), directory) as running:
+        operator = Operator.of(running)
+        operator.begin(WAITS_FOR_FIFO, {"fifo": str(fifo)})
 
-    def begun() -> bool:
-        asked = None if operator.view is None else operator.view.question
-        if asked is not None and operator.may_answer and asked.id not in operator._answered:
-            operator.answer(asked, answer(asked) or "")
-        return any(line.text == "begun" for line in operator.lines)
+        def begun() -> bool:
+            asked = None if operator.view is None else operator.view.question
+            if asked is not None and operator.may_answer and asked.id not in operator._answered:
+                operator.answer(asked, answer(asked) or "")
+            return any(line.text == "begun" for line in operator.lines)
 
-    operator.until(begun, "the first line of the command")
+        operator.until(begun, "the first line of the command")
 
 
 def test_a_still_running_command_is_stopped_when_its_interrupted_run_is_ended(cluster: Cluster, tmp_path: Path) -> None:
-    fifo, place = tmp_path / "fifo", tmp_path / "agents"
-    os.mkfifo(fifo)
-    place.mkdir()
-    with agent(cluster.dsn(), place) as running:
-        _begin_waiting_for_fifo(Operator.of(running), fifo)
-    with agent(cluster.dsn(), place) as running:
+    _begin_waiting_for_fifo(cluster, tmp_path)
+    with agent(cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
         view = operator.until(lambda: operator.view is not None, "the interrupted run")
         operator.client.send(RunResume(run=view.run, abort="not tonight"))
         operator.view = None
         assert "not tonight" in operator.walk({}).ending
-    [journal] = (place / "sessions").glob("*/runs/*/journal.jsonl")
+    [journal] = (tmp_path / "sessions").glob("*/runs/*/journal.jsonl")
     [settled] = [record for record in read_run(journal.parent).records if record.kind == "block.settled"]
     assert settled.state == "stopped" and settled.text.endswith("(ended by signal 15)"), settled
 
 
 def test_the_output_of_its_command_is_shown_before_the_run_is_resumed(cluster: Cluster, tmp_path: Path) -> None:
-    fifo, place = tmp_path / "fifo", tmp_path / "agents"
-    os.mkfifo(fifo)
-    place.mkdir()
-    with agent(cluster.dsn(), place) as running:
-        _begin_waiting_for_fifo(Operator.of(running), fifo)
-    with agent(cluster.dsn(), place) as running:
+    _begin_waiting_for_fifo(cluster, tmp_path)
+    with agent(cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
         view = operator.until(lambda: bool(operator.lines), "what it had printed")
         assert (view.state, [line.text for line in operator.lines]) == ("interrupted", ["begun"])
-        fifo.write_text("more\n")
+        [reported] = [event.text for event in operator.events if event.kind == "run.interrupted"]
+        assert "its command continues" in reported
+        (tmp_path / "fifo").write_text("more\n")
         operator.until(lambda: "got more" in [line.text for line in operator.lines], "what it printed meanwhile")
         assert operator.view is not None and operator.view.state == "interrupted"
         operator.resume(view.run)

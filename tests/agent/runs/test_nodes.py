@@ -1,4 +1,7 @@
-"""Runs that act on the nodes of a cluster: no server of their own is needed, neither at the start nor to go on."""
+"""Runs that act on the nodes of a cluster: no server of their own is needed, neither at the start nor to go on.
+
+Cutovers of real servers are in tests/cluster and tests/faults; here is what a run that is reverted leaves and says.
+"""
 
 from __future__ import annotations
 
@@ -76,21 +79,6 @@ def run(tmp_path: Path) -> RunOverAgents:
     return RunOverAgents(tmp_path)
 
 
-def test_each_change_is_done_once_even_if_its_agent_is_killed_before_and_after_it(run: RunOverAgents) -> None:
-    for killed_at in (
-        "after:run.planned", "after:block.answered:freeze", "after:block.intent:freeze", "before:block.result:freeze",
-        "after:block.result:stop", "after:step.ended:stop", "after:block.intent:promote", "before:block.result:promote",
-    ):  # fmt: skip
-        assert not run.run_agent(ANSWERS, killed_at), killed_at
-    assert run.run_agent(ANSWERS)
-    assert run.lines() == ["freeze", "stop", "promote", "thaw"]
-    stored = run.stored_run()
-    assert stored.ended is not None and stored.ended.state == "done"
-    settled = [(record.step, record.state) for record in stored.records if record.kind == "block.settled"]
-    # Killed after the intent: not begun, so it was done; killed before the result: it was done already.
-    assert settled == [("freeze", "failed"), ("freeze", "ok"), ("promote", "failed"), ("promote", "ok")]
-
-
 def test_reverting_continues_even_if_its_agent_is_killed_before_and_after_it(run: RunOverAgents) -> None:
     no = {**ANSWERS, "type": "no", "failed": "abort", "undo": "all"}
     assert not run.run_agent(no, "after:undo.began:stop")
@@ -127,16 +115,6 @@ def test_an_abort_reverts_each_step_in_reverse_and_reports_what_is_left(run: Run
     assert ending.endswith("not reverted: stop (stop/action: stop cannot be reverted (by hand))"), ending
 
 
-def test_nothing_before_the_point_of_no_return_is_reverted(run: RunOverAgents) -> None:
-    run.file.with_name("nodes.fails").write_text("thaw\n")
-    with agent(run.dsn, run.directory, program=NODES_COMMAND) as running:
-        operator = Operator.of(running)
-        operator.begin(NODES_RUNBOOK, {"file": str(run.file), "to": "db2"})
-        ending = operator.walk({**ANSWERS, "failed": "abort", "undo": "all"}).ending
-    assert run.lines() == ["freeze", "stop", "promote", "not thaw"]
-    assert "promote was a point of no return: nothing before it is reverted; reverted: thaw" in ending
-
-
 def test_without_an_operator_the_named_steps_are_reverted_and_a_failed_undo_does_not_stop_others(
     run: RunOverAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,35 +123,3 @@ def test_without_an_operator_the_named_steps_are_reverted_and_a_failed_undo_does
     assert done.returncode == ExitCode.REFUSED, done.stdout
     assert run.lines() == ["freeze", "stop", "not freeze"]
     assert "reverted: freeze; not reverted: stop (stop/action: stop cannot be reverted" in done.stdout
-
-
-def test_passwords_of_nodes_and_poolers_are_never_written_or_shown_by_a_run(run: RunOverAgents) -> None:
-    config = run.directory / "config" / "dba-console" / "config.toml"
-    config.parent.mkdir(parents=True)
-    nodes = '[clusters.shop.nodes.db2]\ndsn = "host=b password=hush-of-db2"\n'
-    config.write_text(nodes + '[clusters.shop.poolers.main]\ndsn = "postgresql://u:hush%2dof%2dpooler@c/pgbouncer"\n')
-    config.chmod(0o600)
-    run.file.with_name("nodes.says").write_text("it said hush-of-db2 and hush-of-pooler\n")
-    with agent(run.dsn, run.directory, program=NODES_COMMAND) as running:
-        operator = Operator.of(running)
-        operator.begin(NODES_RUNBOOK, {"file": str(run.file), "to": "db2"})
-        view = operator.walk(answers(ANSWERS))
-        assert "hush" not in str((view, operator.events, operator.asked))
-        running.end()
-    assert any("it said ******** and ********" in record.text for record in run.stored_run().records)
-    for path in (run.directory / "sessions").rglob("*"):
-        assert path.is_dir() or b"hush-of" not in path.read_bytes(), path
-
-
-def test_a_run_starts_from_the_command_line_while_the_server_is_down(
-    run: RunOverAgents, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = run.run_command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "type `db2` to confirm" in done.stdout
-    assert run.lines() == ["freeze", "stop", "promote", "thaw"]
-    wrong = run.run_command(monkeypatch, "--confirm", "stop=yes", "--confirm", "promote=db3")
-    assert wrong.returncode == ExitCode.REFUSED and "does not fit: 'db2' is required" in wrong.stdout
-    # What is not named beforehand is not taken back.
-    assert run.lines()[4:] == ["freeze", "stop"]
-    assert "not reverted: stop, freeze" in wrong.stdout

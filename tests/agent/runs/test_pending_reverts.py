@@ -67,17 +67,17 @@ PUT_BACK = (SHIPPED / "put-back.md").read_text()
 AUTO_CONF_COUNT = "select count(*) from pg_file_settings where sourcefile like '%auto.conf'"
 
 
-@pytest.fixture(scope="module", params=[14, 18])
-def durable(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with Cluster(binaries_of(request.param)) as made:
-        yield made
-
-
 @pytest.fixture
 def shared_cluster(cluster: Cluster) -> Iterator[Cluster]:
     """The shared server; not durable from the beginning."""
     yield cluster
     reset_settings(cluster)
+
+
+def assert_reverted(cluster: Cluster, directory: Path) -> None:
+    """Nothing is set, and no revert is pending."""
+    assert (cluster.psql(AUTO_CONF_COUNT), pending_files(directory)) == ("0", [])
+    assert cluster.psql("show maintenance_work_mem") == "64MB"
 
 
 def kill_in_run(cluster: Cluster, directory: Path, text: str, killed_at: str) -> None:
@@ -93,18 +93,14 @@ def wait_for_finding(running: RunningAgent, severity: str, text: str) -> Finding
     """Wait for the finding with this severity and text."""
 
     def there(frame: Frame) -> list[Finding]:
-        return [
-            shared_cluster
-            for shared_cluster in frame.findings
-            if (shared_cluster.rule, shared_cluster.severity) == (RULE, severity) and text in shared_cluster.text
-        ]
+        return [row for row in frame.findings if (row.rule, row.severity) == (RULE, severity) and text in row.text]
 
     return there(running.watch().until(there, LIMIT_S, what=f"{RULE}, {severity}: {text}"))[0]
 
 
 def wait_until_cleared(running: RunningAgent) -> None:
     def gone(frame: Frame) -> bool:
-        return frame.judged and all(shared_cluster.rule != RULE for shared_cluster in frame.findings)
+        return frame.judged and all(row.rule != RULE for row in frame.findings)
 
     running.watch().until(gone, LIMIT_S, what=f"the end of {RULE}")
 
@@ -154,30 +150,28 @@ def test_settings_a_killed_agent_left_are_found_and_reverted(shared_cluster: Clu
         assert finding.runbook == "put-back" and any("was not set" in line for line in finding.evidence["settings"])
         put_back(running)
         wait_until_cleared(running)
-    assert (
-        shared_cluster.psql(AUTO_CONF_COUNT) == "0"
-        and shared_cluster.psql("show maintenance_work_mem") == "64MB"
-        and pending_files(tmp_path) == []
-    )
+    assert_reverted(shared_cluster, tmp_path)
 
 
-def test_a_server_that_crashed_without_fsync_is_not_trusted(durable: Cluster, tmp_path: Path) -> None:
-    kill_in_run(durable, tmp_path, UNSAFE, "before:block.result")
-    assert durable.psql("show fsync") == "off"
-    durable.kill()
-    durable.start()
-    if durable.major == 18:
+def test_a_server_that_crashed_without_fsync_is_not_trusted(tmp_path: Path) -> None:
+    with Cluster(binaries_of(None)) as durable:
+        kill_in_run(durable, tmp_path, UNSAFE, "before:block.result")
+        assert durable.psql("show fsync") == "off"
+        durable.kill()
+        durable.start()
         checked = run_command("check", durable.dsn())
-        assert (
-            checked.returncode == 2 and "fsync (off), full_page_writes (off) still differ from before" in checked.stdout
-        )
+        assert checked.returncode == 2
+        assert "fsync (off), full_page_writes (off) still differ from before" in checked.stdout
         shown = run_command("show", "findings", durable.dsn())
         assert "fsync (off)" in shown.stdout, shown
-    with agent(durable.dsn(), tmp_path) as running:
-        wait_for_finding(running, "critical", "the data of this cluster cannot be trusted, restore it from a backup")
-        assert "cannot be trusted, restore" in put_back(running)
-        wait_until_cleared(running)
-    assert durable.psql(AUTO_CONF_COUNT) == "0" and durable.psql("show fsync") == "on" and pending_files(tmp_path) == []
+        with agent(durable.dsn(), tmp_path) as running:
+            wait_for_finding(
+                running, "critical", "the data of this cluster cannot be trusted, restore it from a backup"
+            )
+            assert "cannot be trusted, restore" in put_back(running)
+            wait_until_cleared(running)
+        assert durable.psql(AUTO_CONF_COUNT) == "0" and durable.psql("show fsync") == "on"
+        assert pending_files(tmp_path) == []
 
 
 def test_a_pending_revert_that_was_never_set_is_removed(shared_cluster: Cluster, tmp_path: Path) -> None:
@@ -198,25 +192,23 @@ def test_a_pending_revert_that_was_never_set_is_removed(shared_cluster: Cluster,
         assert (work.kind, shared_cluster.psql("show maintenance_work_mem")) == ("manual", "77MB")
         assert any("not finished, will continue" in event.text for event in operator.events)
         assert operator.walk(answers({"manual": "done", "ack": "y"})).state == "done"
-    assert shared_cluster.psql(AUTO_CONF_COUNT) == "0" and pending_files(tmp_path) == []
+    assert_reverted(shared_cluster, tmp_path)
 
 
 def test_partly_set_settings_are_resumed(shared_cluster: Cluster, tmp_path: Path) -> None:
     """Killed between the two."""
     kill_in_run(shared_cluster, tmp_path, TUNED, "before:block.mark:set:2")
-    assert shared_cluster.psql("select count(*) from pg_file_settings where sourcefile like '%auto.conf'") == "1"
+    assert shared_cluster.psql(AUTO_CONF_COUNT) == "1"
     with agent(shared_cluster.dsn(), tmp_path) as running:
         operator = Operator.of(running)
         resume_interrupted(operator)
         operator.answer(operator.question("ack"), "y")
         assert operator.question().kind == "manual"
-        assert (shared_cluster.psql("show maintenance_work_mem"), shared_cluster.psql("show max_wal_size")) == (
-            "77MB",
-            "2GB",
-        )
+        assert shared_cluster.psql("show maintenance_work_mem") == "77MB"
+        assert shared_cluster.psql("show max_wal_size") == "2GB"
         operator.control("abort", reason="enough")
         operator.walk({})
-    assert shared_cluster.psql(AUTO_CONF_COUNT) == "0" and pending_files(tmp_path) == []
+    assert_reverted(shared_cluster, tmp_path)
 
 
 def test_a_run_killed_while_reverting_continues_reverting(shared_cluster: Cluster, tmp_path: Path) -> None:
@@ -232,7 +224,7 @@ def test_a_run_killed_while_reverting_continues_reverting(shared_cluster: Cluste
         operator = Operator.of(running)
         resume_interrupted(operator)
         assert operator.walk(answers({"ack": "y"})).state == "done"
-    assert shared_cluster.psql(AUTO_CONF_COUNT) == "0" and pending_files(tmp_path) == []
+    assert_reverted(shared_cluster, tmp_path)
 
 
 def test_during_the_run_only_the_most_severe_setting_is_reported_and_its_end_raises_the_finding(
@@ -242,7 +234,7 @@ def test_during_the_run_only_the_most_severe_setting_is_reported_and_its_end_rai
         operator = Operator.of(running)
         operator.begin(UNSAFE_WITHOUT_TYPING)
         operator.walk({"ack": "y", "start": "yes", "failed": "abort", "undo": "none"})
-        refused = [shared_cluster.text for shared_cluster in operator.events if shared_cluster.kind == "block.result"]
+        refused = [event.text for event in operator.events if event.kind == "block.result"]
         assert "its block must use confirm=type" in " ".join(refused), "a letter does not confirm it"
         assert shared_cluster.psql(AUTO_CONF_COUNT) == "0"
         operator.begin(UNSAFE)
@@ -255,7 +247,7 @@ def test_during_the_run_only_the_most_severe_setting_is_reported_and_its_end_rai
         wait_for_finding(running, "critical", "(ended)")
         put_back(running)
         wait_until_cleared(running)
-    assert shared_cluster.psql(AUTO_CONF_COUNT) == "0" and pending_files(tmp_path) == []
+    assert_reverted(shared_cluster, tmp_path)
 
 
 def test_a_run_that_is_ended_reverts_its_settings_without_a_question(shared_cluster: Cluster, tmp_path: Path) -> None:
@@ -268,7 +260,7 @@ def test_a_run_that_is_ended_reverts_its_settings_without_a_question(shared_clus
         assert operator.walk({}).ending == "run aborted: enough; temporary settings reverted"
         finding = next(event.text for event in operator.events if event.kind == "undo.settings")
         assert "maintenance_work_mem is not set in postgresql.auto.conf; it is 64MB now" in finding
-        assert shared_cluster.psql(AUTO_CONF_COUNT) == "0" and pending_files(tmp_path) == []
+        assert_reverted(shared_cluster, tmp_path)
     kill_in_run(shared_cluster, tmp_path, TUNED, "after:block.asked:load")
     assert shared_cluster.psql("show maintenance_work_mem") == "77MB"
     with agent(shared_cluster.dsn(), tmp_path) as running:
@@ -277,7 +269,7 @@ def test_a_run_that_is_ended_reverts_its_settings_without_a_question(shared_clus
         operator.question("manual")
         operator.control("abort", reason="enough")
         assert "temporary settings reverted" in operator.walk({}).ending
-        assert shared_cluster.psql(AUTO_CONF_COUNT) == "0" and pending_files(tmp_path) == []
+        assert_reverted(shared_cluster, tmp_path)
 
 
 def test_settings_whose_revert_was_killed_are_reverted_when_the_run_continues(
@@ -295,11 +287,7 @@ def test_settings_whose_revert_was_killed_are_reverted_when_the_run_continues(
             operator = Operator.of(running)
             resume_interrupted(operator)
             assert operator.walk({}).ending.startswith("run aborted: enough"), killed_at
-            assert (
-                shared_cluster.psql(AUTO_CONF_COUNT) == "0"
-                and shared_cluster.psql("show maintenance_work_mem") == "64MB"
-                and pending_files(tmp_path) == []
-            )
+            assert_reverted(shared_cluster, tmp_path)
 
 
 def test_only_settings_are_reverted_while_a_run_waits_for_an_answer(shared_cluster: Cluster, tmp_path: Path) -> None:
@@ -313,14 +301,14 @@ def test_only_settings_are_reverted_while_a_run_waits_for_an_answer(shared_clust
         waiting = closed.question("manual")
         closed.close()
         put_back(running)
-        assert shared_cluster.psql(AUTO_CONF_COUNT) == "0" and pending_files(tmp_path) == []
+        assert_reverted(shared_cluster, tmp_path)
         other = Operator.of(running)
         other.client.send(RunBegin(text=WAITS, source="test.md"))
         refused = other.refusal()
         assert (refused.code, refused.hint) == (8, "only one can run: attach to it, or wait for its end")
         assert refused.text.startswith("a run is active: Waits (")
         back = Operator.of(running)
-        [under_way] = [shared_cluster for shared_cluster in back.runs if shared_cluster.runbook == "waits"]
+        [under_way] = [one for one in back.runs if one.runbook == "waits"]
         back.watch(under_way.run)
         back.until(lambda: back.yours, "the run driven from here")
         assert back.question("manual") == waiting, "the run waits as before"
@@ -343,4 +331,4 @@ def test_settings_of_an_active_run_are_left_to_it_and_that_is_reported(shared_cl
         assert shared_cluster.psql("show maintenance_work_mem") == "77MB" and len(pending_files(tmp_path)) == 2
         operator.control("abort", reason="enough")
         operator.walk({})
-        assert shared_cluster.psql(AUTO_CONF_COUNT) == "0" and pending_files(tmp_path) == []
+        assert_reverted(shared_cluster, tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from dba_console.runbooks.run_summary import RunSummary
 from dba_console.runbooks.single_action import signal_plan
 from tests.agent.agents import RunningAgent, agent
 from tests.agent.runs.scripted_console import Operator, answers
-from tests.agent.runs.small_runbooks import COUNTED, FAILING, ROWS, WAITING, WAITS_FOR_FIFO, runbook_text
+from tests.agent.runs.small_runbooks import COUNTED, FAILING, WAITING, WAITS_FOR_FIFO, runbook_text
 from tests.background import session, wait_until
 
 ANSWERS = answers({"start": "yes", "ack": "y", "*": "="})
@@ -49,25 +48,6 @@ def test_a_run_executes_to_its_end_and_leaves_its_story(counted: Cluster, tmp_pa
         log = (running.session() / "session.log").read_text()
     assert "COUNTED: counted" in log and "COUNTED: run done" in log
     assert os.stat(first.directory).st_mode & 0o077 == 0
-
-
-def test_a_rehearsal_checks_and_changes_nothing(running: RunningAgent, counted: Cluster, tmp_path: Path) -> None:
-    operator = Operator.of(running)
-    operator.begin(COUNTED, {"file": str(tmp_path / "file")}, rehearse=True)
-    view = operator.walk({})
-    assert view.state == "done" and "does not guarantee" in view.ending
-    assert operator.asked == []
-    assert counted.psql("select count(*) from public.counted").strip() == "0" and not (tmp_path / "file").exists()
-
-
-def test_no_is_the_default_and_changes_nothing(running: RunningAgent, counted: Cluster, tmp_path: Path) -> None:
-    operator = Operator.of(running)
-    operator.begin(COUNTED, {"file": str(tmp_path / "file")})
-    start = operator.question("start")
-    operator.answer(start, "")
-    assert "yes" in operator.refusal().text
-    assert operator.walk({"*": "no"}).state == "aborted"
-    assert counted.psql("select count(*) from public.counted").strip() == "0"
 
 
 def test_a_failed_step_is_reverted_on_request(running: RunningAgent, cluster: Cluster) -> None:
@@ -132,32 +112,6 @@ def test_a_command_is_stopped_with_all_its_child_processes(running: RunningAgent
     assert operator.walk({"undo": "none"}).state == "failed"
 
 
-def test_a_command_outlives_its_agent_and_is_found_again(cluster: Cluster, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with agent(cluster.dsn(), tmp_path) as running:
-        operator = Operator.of(running)
-        run = operator.begin(WAITS_FOR_FIFO, {"fifo": str(fifo)}).run
-        operator.answer(operator.question("start"), "yes")
-        operator.answer(operator.question("yes"), "yes")
-        operator.until(lambda: any(line.text == "begun" for line in operator.lines), "its first line")
-        os.kill(running.process.pid, signal.SIGKILL)
-        running.process.wait()
-    with agent(cluster.dsn(), tmp_path) as running:
-        operator = Operator.of(running)
-        left = operator.until(lambda: operator.view is not None, "the interrupted run")
-        assert (left.run, left.state) == (run, "interrupted")
-        [reported] = [event for event in operator.events if event.kind == "run.interrupted"]
-        assert "its command continues" in reported.text
-        operator.resume(run)
-        operator.until(lambda: operator.view is not None and operator.view.can_stop, "the command attended again")
-        fifo.write_text("hello\n")
-        view = operator.walk(ANSWERS)
-        assert view.state == "done", view.ending
-        # The first before it is resumed: its page shows what the command has printed so far.
-        assert [line.text for line in operator.lines if line.stream == "o"] == ["begun", "got hello"]
-
-
 def test_an_agent_that_shuts_down_leaves_its_run_to_the_next_agent_which_is_available_at_once(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -198,19 +152,6 @@ def test_an_unstarted_run_is_aborted_by_the_next_one_of_its_operator(
     assert (seen.run, seen.state, late.runs) == (view.run, "done", [])
     late.watch(view.run)
     late.until(lambda: [line.text for line in late.lines] == ["counted"], "its output")
-
-
-def test_only_the_right_number_of_rows_confirms_a_change(running: RunningAgent, counted: Cluster) -> None:
-    counted.psql("insert into public.counted select 'row ' || i from generate_series(1, 5) i")
-    operator = Operator.of(running)
-    operator.begin(ROWS)
-    operator.answer(operator.question("start"), "yes")
-    asked = operator.question("type")
-    assert asked.expects == "5"
-    operator.answer(asked, "4")
-    operator.refusal()
-    assert operator.walk(ANSWERS).state == "done"
-    assert counted.psql("select count(*) from public.counted where what like 'done %'").strip() == "5"
 
 
 def test_sessions_are_signalled_from_a_screen_through_the_same_permission_gate(

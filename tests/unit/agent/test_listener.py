@@ -46,6 +46,17 @@ class ListenerCalls:
             left=self.disconnected.put,
         )  # fmt: skip
         self.listener.start()
+        self._attached: list[AgentClient] = []
+
+    def attach(self) -> AgentClient:
+        """A console, until the test is over."""
+        self._attached.append(AgentClient.connect(self.listener.path))
+        return self._attached[-1]
+
+    def close(self) -> None:
+        for client in self._attached:
+            client.close()
+        self.listener.close("the test is over")
 
     def _welcome(self, _: ConsoleConnection) -> tuple[Hello, list[bytes]]:
         hello = Hello(
@@ -59,18 +70,21 @@ class ListenerCalls:
 def calls(tmp_path: Path) -> Iterator[ListenerCalls]:
     calls = ListenerCalls(tmp_path / "a.sock")
     yield calls
-    calls.listener.close("the test is over")
+    calls.close()
 
 
-def attach(calls: ListenerCalls) -> AgentClient:
-    return AgentClient.connect(calls.listener.path)
+def _raw(calls: ListenerCalls) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(5)
+    connection.connect(str(calls.listener.path))
+    return connection
 
 
 def test_an_internal_error_ends_its_connection_and_no_other(
     calls: ListenerCalls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    met, other = attach(calls), attach(calls)
+    met, other = calls.attach(), calls.attach()
     monkeypatch.setattr(calls.listener, "_request", {}.__getitem__)
     met.send(Mark(text="now"))
     with pytest.raises(AgentConnectionLost, match="the agent failed on a request of this console: internal error"):
@@ -79,8 +93,6 @@ def test_an_internal_error_ends_its_connection_and_no_other(
     calls.listener.broadcast(pack_sample(b"second"), sample=True)
     while (message := other.receive(60.0)) != SampleMessage(data=b"second"):
         assert message is not None
-    met.close()
-    other.close()
 
 
 def test_only_the_owner_can_reach_the_socket(calls: ListenerCalls) -> None:
@@ -88,62 +100,39 @@ def test_only_the_owner_can_reach_the_socket(calls: ListenerCalls) -> None:
 
 
 def test_a_console_is_welcomed_and_gets_the_newest_frame_at_once(calls: ListenerCalls) -> None:
-    client = attach(calls)
+    client = calls.attach()
     assert client.hello.target == "t"
     assert client.receive(5) == SampleMessage(data=b"first")
-    client.close()
-
-
-def test_two_consoles_get_the_same_samples(calls: ListenerCalls) -> None:
-    clients = [attach(calls), attach(calls)]
-    calls.listener.broadcast(pack_sample(b"second"), sample=True)
-    for client in clients:
-        assert [client.receive(5), client.receive(5)] == [SampleMessage(data=b"first"), SampleMessage(data=b"second")]
-        client.close()
-
-
-def test_a_mark_reaches_the_agent(calls: ListenerCalls) -> None:
-    client = attach(calls)
-    client.send(Mark(text="here"))
-    assert calls.requests.get(timeout=5) == Mark(text="here")
-    client.close()
 
 
 def test_a_console_that_disconnects_is_noticed(calls: ListenerCalls) -> None:
-    attach(calls).close()
+    calls.attach().close()
     peer = calls.disconnected.get(timeout=5)
     assert peer.greeting is not None
     assert calls.listener.consoles == 0
 
 
 def test_another_protocol_version_is_refused_with_a_hint(calls: ListenerCalls) -> None:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(5)
-    connection.connect(str(calls.listener.path))
-    connection.sendall(pack(Greeting(protocol=PROTOCOL + 1, version="9", login="x")))
-    (answer,) = Deframer().feed(connection.recv(65536))
+    with _raw(calls) as connection:
+        connection.sendall(pack(Greeting(protocol=PROTOCOL + 1, version="9", login="x")))
+        (answer,) = Deframer().feed(connection.recv(65536))
     assert isinstance(answer, Bye)
     assert "same version" in answer.reason
-    connection.close()
 
 
 def test_an_unknown_client_on_the_socket_is_disconnected_and_others_stay(calls: ListenerCalls) -> None:
-    client = attach(calls)
-    stranger = socket.socket(socket.AF_UNIX)
-    stranger.settimeout(5)
-    stranger.connect(str(calls.listener.path))
-    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    (answer,) = Deframer().feed(stranger.recv(65536))
+    client = calls.attach()
+    with _raw(calls) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        (answer,) = Deframer().feed(stranger.recv(65536))
     assert isinstance(answer, Bye)
-    stranger.close()
     calls.listener.broadcast(pack_sample(b"second"), sample=True)
     assert client.receive(5) == SampleMessage(data=b"first")
     assert client.receive(5) == SampleMessage(data=b"second")
-    client.close()
 
 
 def test_a_slow_reader_loses_old_samples_is_informed_and_delays_no_other(calls: ListenerCalls) -> None:
-    slow, quick = attach(calls), attach(calls)
+    slow, quick = calls.attach(), calls.attach()
     quick.receive(5)
     big = b"x" * (QUEUE_LIMIT // 4)
     for number in range(12):
@@ -160,15 +149,13 @@ def test_a_slow_reader_loses_old_samples_is_informed_and_delays_no_other(calls: 
     samples = [message for message in messages if isinstance(message, SampleMessage)]
     assert notices and "not sent" in notices[0].text
     assert len(samples) < 13
-    slow.close()
-    quick.close()
 
 
 def test_a_reader_that_never_reads_is_disconnected_and_informed_when_it_returns(calls: ListenerCalls) -> None:
-    stalled = attach(calls)
+    stalled = calls.attach()
     for _ in range(8):
         calls.listener.broadcast(pack_sample(b"x" * (QUEUE_LIMIT // 4)), sample=True)
-    other = attach(calls)
+    other = calls.attach()
     other.receive(5)  # the listener has been through its queue
     calls.clock.advance(STALLED_S + 1)
     calls.listener.broadcast(pack_sample(b"tick"), sample=True)
@@ -177,29 +164,26 @@ def test_a_reader_that_never_reads_is_disconnected_and_informed_when_it_returns(
     with pytest.raises(AgentConnectionLost):
         while stalled.receive(5) is not None:
             pass
-    again = attach(calls)
+    again = calls.attach()
     first = again.receive(5)
     assert isinstance(first, Notice) and "disconnected because it read nothing" in first.text
-    for client in (stalled, other, again):
-        client.close()
 
 
 def test_consoles_that_disconnect_during_a_send_harm_no_other(calls: ListenerCalls) -> None:
-    stays = attach(calls)
+    stays = calls.attach()
     stays.receive(5)
     for number in range(40):
-        leaving = [attach(calls) for _ in range(5)]
+        leaving = [calls.attach() for _ in range(5)]
         calls.listener.broadcast(pack_sample(bytes([number]) * 300_000), sample=True)
         for client in leaving:
             client.close()
         got = stays.receive(5)
         assert isinstance(got, SampleMessage) and got.data[0] == number
-    stays.close()
 
 
 def test_consoles_are_informed_why_the_agent_ends(tmp_path: Path) -> None:
     calls = ListenerCalls(tmp_path / "b.sock")
-    client = attach(calls)
+    client = calls.attach()
     client.receive(5)
     closing = threading.Thread(target=calls.listener.close, args=("stopped by SIGTERM",))
     closing.start()
@@ -221,17 +205,9 @@ def test_a_stale_socket_is_taken_over(tmp_path: Path) -> None:
     dead.bind(str(path))
     dead.close()
     calls = ListenerCalls(path)
-    client = attach(calls)
+    client = calls.attach()
     assert client.hello.key == "k"
-    client.close()
-    calls.listener.close("over")
-
-
-def _raw(calls: ListenerCalls) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(5)
-    connection.connect(str(calls.listener.path))
-    return connection
+    calls.close()
 
 
 def test_a_client_without_a_greeting_may_not_send_much(calls: ListenerCalls) -> None:
@@ -243,11 +219,10 @@ def test_a_client_without_a_greeting_may_not_send_much(calls: ListenerCalls) -> 
 
 
 def test_a_long_document_reaches_the_agent(calls: ListenerCalls) -> None:
-    client = attach(calls)
+    client = calls.attach()
     document = RunBegin(text="x" * 1_000_000, source="a.md")
     client.send(document)
     assert calls.requests.get(timeout=60) == document
-    client.close()
 
 
 def test_a_client_that_reads_no_answers_gets_no_more_and_the_next_one_is_welcomed(
@@ -268,7 +243,7 @@ def test_a_client_that_reads_no_answers_gets_no_more_and_the_next_one_is_welcome
         with pytest.raises(TimeoutError):  # it is not read from any more
             while sent < 100_000_000:
                 sent += flood.send(request)
-        attach(calls).close()
+        calls.attach().close()
         assert handled * 1_000 < 4 * UNSENT_ANSWERS_LIMIT + (1 << 20)
 
 
@@ -276,7 +251,7 @@ def test_a_burst_of_connections_is_accepted_or_refused_with_the_limit(calls: Lis
     waiting = [_raw(calls) for _ in range(100)]
     for connection in waiting:
         connection.close()
-    attach(calls).close()
+    calls.attach()
 
 
 def test_a_full_connection_queue_is_a_clear_error(tmp_path: Path) -> None:

@@ -43,47 +43,32 @@ def test_a_value_of_the_file_keeps_its_line_number(tmp_path: Path) -> None:
     assert loaded.origin("agent.grace") == f"{tmp_path}/config.toml:4"
 
 
-def test_an_unknown_key_is_named_with_its_line_and_the_nearest_one(tmp_path: Path) -> None:
-    text = complaint(tmp_path, '[agent]\ninterval = "1s"\ngraze = "1h"\n')
-    assert f"{tmp_path}/config.toml:3: agent has no key 'graze'" in text
-    assert "did you mean grace?" in text
-
-
-def test_an_unknown_key_of_a_named_target_is_found(tmp_path: Path) -> None:
-    text = complaint(tmp_path, '[targets.db1]\ndsn = "host=db1"\nhost_panel = true\n')
-    assert ":3: targets.db1 has no key 'host_panel'" in text
-    assert "did you mean host_panels?" in text
-
-
-def test_a_value_of_the_wrong_type_shows_the_expected_one(tmp_path: Path) -> None:
-    assert ":2: screen.mouse: 'yes' is not true or false" in complaint(tmp_path, '[screen]\nmouse = "yes"\n')
-
-
-def test_a_duration_without_quotes_gets_a_hint_to_quote_it(tmp_path: Path) -> None:
-    text = complaint(tmp_path, "[agent]\ninterval = 1\n")
-    assert "agent.interval must be a duration, not a number" in text
-    assert 'hint: write it in quotes: "1"' in text
-
-
-def test_an_invalid_duration_is_refused_when_the_file_is_read(tmp_path: Path) -> None:
-    assert ":2: recording.keep: not a duration: 'long'" in complaint(tmp_path, '[recording]\nkeep = "long"\n')
-
-
-def test_an_interval_that_would_flood_the_server_is_refused(tmp_path: Path) -> None:
-    assert "the minimum is 250ms" in complaint(tmp_path, '[agent]\ninterval = "10ms"\n')
-
-
-def test_a_target_without_a_dsn_is_refused(tmp_path: Path) -> None:
-    text = complaint(tmp_path, "[targets.db1]\nhost_panels = true\n")
-    assert ":1: targets.db1 needs 'dsn'\nhint: libpq connection string, URI," in text
-
-
-def test_a_table_written_as_a_value_is_refused(tmp_path: Path) -> None:
-    assert ":1: agent must be a table, not a number" in complaint(tmp_path, "agent = 3\n")
-
-
-def test_a_file_that_is_not_toml_is_named_with_the_position(tmp_path: Path) -> None:
-    assert "is not valid TOML" in complaint(tmp_path, "[agent\ngrace = 1\n")
+@pytest.mark.parametrize(
+    ("text", "reported"),
+    [
+        ('[agent]\ninterval = "1s"\ngraze = "1h"\n', ":3: agent has no key 'graze'\nhint: did you mean grace?"),
+        (
+            '[targets.db1]\ndsn = "host=db1"\nhost_panel = true\n',
+            ":3: targets.db1 has no key 'host_panel'\nhint: did you mean host_panels?",
+        ),
+        ('[screen]\nmouse = "yes"\n', ":2: screen.mouse: 'yes' is not true or false"),
+        (
+            "[agent]\ninterval = 1\n",
+            ':2: agent.interval must be a duration, not a number\nhint: write it in quotes: "1"',
+        ),
+        ('[recording]\nkeep = "long"\n', ":2: recording.keep: not a duration: 'long'"),
+        ('[agent]\ninterval = "10ms"\n', "the minimum is 250ms"),
+        (
+            "[targets.db1]\nhost_panels = true\n",
+            ":1: targets.db1 needs 'dsn'\nhint: libpq connection string, URI,",
+        ),
+        ("agent = 3\n", ":1: agent must be a table, not a number"),
+        ("[agent\ngrace = 1\n", "is not valid TOML"),
+    ],
+)
+def test_an_error_is_named_with_its_line_and_a_hint(tmp_path: Path, text: str, reported: str) -> None:
+    complaint_text = complaint(tmp_path, text)
+    assert f"{tmp_path}/config.toml" in complaint_text and reported in complaint_text
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:

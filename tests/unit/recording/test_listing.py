@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.recording.layout import session_directory
-from dba_console.recording.listing import continued_by, list_sessions, pin
-from tests.unit.recording.recordings import meta, record, record_samples, recorder, ticks
+from dba_console.recording.listing import list_sessions, pin
+from tests.unit.recording.recordings import record, record_samples, recorder, ticks
 
 
 def test_each_session_is_a_row_with_its_state(tmp_path: Path) -> None:
@@ -33,19 +32,6 @@ def test_a_session_that_cannot_be_read_is_listed_with_the_reason(tmp_path: Path)
     assert row.state == "unreadable"
     assert row.note
     assert row.samples is None
-
-
-def test_a_crashed_session_is_continued_by_the_next_one_of_its_target(tmp_path: Path) -> None:
-    about = meta()
-    made = recorder(tmp_path / "a", about)
-    record_samples(made, ticks(3))
-    import shutil
-
-    shutil.copytree(made.directory, session_directory(tmp_path, about))
-    made.close("done")
-    assert continued_by(tmp_path, "key1") == about.id
-    assert continued_by(tmp_path, "another") is None
-    assert continued_by(tmp_path / "a", "key1") is None
 
 
 def test_without_sessions_the_list_is_empty(tmp_path: Path) -> None:

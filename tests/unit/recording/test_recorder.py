@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import stat
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,8 @@ def _mark(text: str) -> Event:
 
 
 def _kinds(directory: Path) -> list[str]:
-    recording = Recording.open(directory)
-    kinds = [event.kind for event in recording.events()]
-    recording.close()
-    return kinds
+    with closing(Recording.open(directory)) as recording:
+        return [event.kind for event in recording.events()]
 
 
 def test_only_the_owner_may_read_the_session_files(tmp_path: Path) -> None:
@@ -50,9 +49,8 @@ def test_the_directory_is_named_by_start_host_and_id(tmp_path: Path) -> None:
 def test_every_sample_is_on_disk_before_its_block_is_full(tmp_path: Path) -> None:
     made = recorder(tmp_path, block=100)
     record_samples(made, ticks(7))
-    reading = Recording.open(made.directory)
-    assert reading.samples == 7
-    reading.close()
+    with closing(Recording.open(made.directory)) as reading:
+        assert reading.samples == 7
     made.close("done")
 
 
@@ -108,9 +106,8 @@ def test_a_closed_session_has_no_sqlite_wal(tmp_path: Path) -> None:
 def test_missed_ticks_are_a_gap_with_its_reason(tmp_path: Path) -> None:
     samples = ticks(20)
     directory = record(tmp_path, samples[:5] + samples[12:])
-    recording = Recording.open(directory)
-    gaps = recording.gaps()
-    recording.close()
+    with closing(Recording.open(directory)) as recording:
+        gaps = recording.gaps()
     assert [(gap.samples, gap.from_us, gap.to_us) for gap in gaps] == [(7, samples[4].wall_us, samples[12].wall_us)]
     assert "gap" in _kinds(directory)
 
@@ -145,10 +142,9 @@ def test_a_stalled_disk_does_not_delay_the_caller_and_is_reported(
     assert made.flush()
     assert made.status().state == "ok"
     assert made.close("done")
-    recording = Recording.open(made.directory)
-    assert recording.samples == 300
-    assert recording.gaps() == []
-    recording.close()
+    with closing(Recording.open(made.directory)) as recording:
+        assert recording.samples == 300
+        assert recording.gaps() == []
 
 
 def _until_taken(made: recorder_room.Recorder) -> None:
@@ -176,11 +172,10 @@ def test_a_full_queue_drops_the_oldest_and_counts_them(tmp_path: Path, monkeypat
     assert made.flush()
     dropped = made.status().dropped
     made.close("done")
-    recording = Recording.open(made.directory)
-    assert dropped > 0
-    assert recording.samples == 12 - dropped
-    assert sum(gap.samples for gap in recording.gaps()) == dropped
-    recording.close()
+    with closing(Recording.open(made.directory)) as recording:
+        assert dropped > 0
+        assert recording.samples == 12 - dropped
+        assert sum(gap.samples for gap in recording.gaps()) == dropped
 
 
 def test_a_point_that_cannot_be_computed_does_not_lose_the_sample(tmp_path: Path) -> None:
@@ -191,9 +186,8 @@ def test_a_point_that_cannot_be_computed_does_not_lose_the_sample(tmp_path: Path
     made = recorder_room.Recorder(session_directory(tmp_path, about), about, HeldClock(), point_of=broken)
     record_samples(made, ticks(3))
     made.close("done")
-    recording = Recording.open(made.directory)
-    assert recording.samples == 3
-    recording.close()
+    with closing(Recording.open(made.directory)) as recording:
+        assert recording.samples == 3
 
 
 def test_events_of_the_recorder_are_announced(tmp_path: Path) -> None:

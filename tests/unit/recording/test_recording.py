@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,43 +27,40 @@ from tests.unit.recording.recordings import (
 
 def test_every_frame_is_the_one_a_console_showed_live(tmp_path: Path) -> None:
     samples = ticks(95)
-    recording = Recording.open(record(tmp_path, samples))
-    for sample, live in zip(samples, live_pictures(samples), strict=True):
-        found = recording.picture_at(sample.wall_us)
-        assert found is not None
-        assert same_picture(found, live)
-    recording.close()
+    with closing(Recording.open(record(tmp_path, samples))) as recording:
+        for sample, live in zip(samples, live_pictures(samples), strict=True):
+            found = recording.picture_at(sample.wall_us)
+            assert found is not None
+            assert same_picture(found, live)
 
 
 def test_between_two_samples_the_earlier_one_is_shown(tmp_path: Path) -> None:
     samples = ticks(25)
-    recording = Recording.open(record(tmp_path, samples))
-    between = recording.picture_at(samples[10].wall_us + 400_000)
-    assert between is not None
-    assert between.seq == 11
-    assert recording.picture_at(samples[0].wall_us - 1) is None
-    after = recording.picture_at(samples[-1].wall_us + 10**12)
-    assert after is not None
-    assert after.seq == 25
-    recording.close()
+    with closing(Recording.open(record(tmp_path, samples))) as recording:
+        between = recording.picture_at(samples[10].wall_us + 400_000)
+        assert between is not None
+        assert between.seq == 11
+        assert recording.picture_at(samples[0].wall_us - 1) is None
+        after = recording.picture_at(samples[-1].wall_us + 10**12)
+        assert after is not None
+        assert after.seq == 25
 
 
 def test_steps_visit_every_sample_once_in_both_directions(tmp_path: Path) -> None:
     samples = ticks(33)
-    recording = Recording.open(record(tmp_path, samples))
-    forward, at = [recording.first_us], recording.step(recording.first_us, 1)
-    while at is not None:
-        forward.append(at)
-        at = recording.step(at, 1)
-    backward, at = [recording.last_us], recording.step(recording.last_us, -1)
-    while at is not None:
-        backward.append(at)
-        at = recording.step(at, -1)
-    assert forward == [sample.wall_us for sample in samples]
-    assert backward == forward[::-1]
-    assert recording.step(recording.first_us - 10**9, 1) == recording.first_us
-    assert recording.step(recording.last_us + 10**9, -1) == recording.last_us
-    recording.close()
+    with closing(Recording.open(record(tmp_path, samples))) as recording:
+        forward, at = [recording.first_us], recording.step(recording.first_us, 1)
+        while at is not None:
+            forward.append(at)
+            at = recording.step(at, 1)
+        backward, at = [recording.last_us], recording.step(recording.last_us, -1)
+        while at is not None:
+            backward.append(at)
+            at = recording.step(at, -1)
+        assert forward == [sample.wall_us for sample in samples]
+        assert backward == forward[::-1]
+        assert recording.step(recording.first_us - 10**9, 1) == recording.first_us
+        assert recording.step(recording.last_us + 10**9, -1) == recording.last_us
 
 
 def test_a_session_being_written_shows_the_committed_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,44 +68,41 @@ def test_a_session_being_written_shows_the_committed_data(tmp_path: Path, monkey
     samples = ticks(36)
     made = recorder(tmp_path)
     record_samples(made, samples[:4])
-    recording = Recording.open(made.directory)
-    assert (recording.state, recording.samples) == ("live", 4)
-    for upto in (9, 10, 11, 25, 36):
-        record_samples(made, samples[recording.samples : upto])
-        assert recording.refresh() == samples[upto - 1].wall_us
-        assert recording.samples == upto
-        picture = recording.picture_at(recording.last_us)
-        assert picture is not None
-        assert picture.seq == upto
-        points = recording.points(recording.first_us, recording.last_us)
-        assert [point["seq"] for _, point in points] == list(range(1, upto + 1))
-    recording.close()
+    with closing(Recording.open(made.directory)) as recording:
+        assert (recording.state, recording.samples) == ("live", 4)
+        for upto in (9, 10, 11, 25, 36):
+            record_samples(made, samples[recording.samples : upto])
+            assert recording.refresh() == samples[upto - 1].wall_us
+            assert recording.samples == upto
+            picture = recording.picture_at(recording.last_us)
+            assert picture is not None
+            assert picture.seq == upto
+            points = recording.points(recording.first_us, recording.last_us)
+            assert [point["seq"] for _, point in points] == list(range(1, upto + 1))
     made.close("done")
 
 
 def test_chart_values_of_a_range_include_both_ends(tmp_path: Path) -> None:
     samples = ticks(40)
-    recording = Recording.open(record(tmp_path, samples))
-    points = recording.points(samples[8].wall_us, samples[31].wall_us)
-    assert [point["seq"] for _, point in points] == list(range(9, 33))
-    assert points[0] == (samples[8].wall_us, {"seq": 9.0, "half": 4.5})
-    recording.close()
+    with closing(Recording.open(record(tmp_path, samples))) as recording:
+        points = recording.points(samples[8].wall_us, samples[31].wall_us)
+        assert [point["seq"] for _, point in points] == list(range(9, 33))
+        assert points[0] == (samples[8].wall_us, {"seq": 9.0, "half": 4.5})
 
 
 def test_a_clock_set_back_during_a_session_hides_nothing(tmp_path: Path) -> None:
     samples = ticks(40)
     moved = samples[:25] + [replace(sample, wall_us=sample.wall_us - 3_600_000_000) for sample in samples[25:]]
-    recording = Recording.open(record(tmp_path, moved))
-    for sample in moved:
-        found = recording.picture_at(sample.wall_us)
-        assert found is not None
-        assert found.seq == sample.seq
-    visited, at = [recording.first_us], recording.step(recording.first_us, 1)
-    while at is not None:
-        visited.append(at)
-        at = recording.step(at, 1)
-    assert visited == [sample.wall_us for sample in moved]
-    recording.close()
+    with closing(Recording.open(record(tmp_path, moved))) as recording:
+        for sample in moved:
+            found = recording.picture_at(sample.wall_us)
+            assert found is not None
+            assert found.seq == sample.seq
+        visited, at = [recording.first_us], recording.step(recording.first_us, 1)
+        while at is not None:
+            visited.append(at)
+            at = recording.step(at, 1)
+        assert visited == [sample.wall_us for sample in moved]
 
 
 def test_the_last_events_before_a_time_are_in_order(tmp_path: Path) -> None:
@@ -118,20 +112,18 @@ def test_the_last_events_before_a_time_are_in_order(tmp_path: Path) -> None:
     for n in range(10):
         made.put_event(Event(wall_us=n + 1, kind="mark", text=f"m{n}"))
     made.close("done")
-    recording = Recording.open(made.directory)
-    assert [event.text for event in recording.events(to_us=5, limit=3)] == ["m2", "m3", "m4"]
-    assert [event.text for event in recording.events(from_us=8, to_us=9)] == ["m7", "m8"]
-    recording.close()
+    with closing(Recording.open(made.directory)) as recording:
+        assert [event.text for event in recording.events(to_us=5, limit=3)] == ["m2", "m3", "m4"]
+        assert [event.text for event in recording.events(from_us=8, to_us=9)] == ["m7", "m8"]
 
 
 def test_a_session_without_a_sample_opens(tmp_path: Path) -> None:
-    recording = Recording.open(record(tmp_path, []))
-    assert recording.samples == 0
-    assert recording.first_us == recording.last_us
-    assert recording.picture_at(recording.last_us) is None
-    assert recording.step(recording.last_us, 1) is None
-    assert recording.points(0, 1 << 60) == []
-    recording.close()
+    with closing(Recording.open(record(tmp_path, []))) as recording:
+        assert recording.samples == 0
+        assert recording.first_us == recording.last_us
+        assert recording.picture_at(recording.last_us) is None
+        assert recording.step(recording.last_us, 1) is None
+        assert recording.points(0, 1 << 60) == []
 
 
 def test_an_invalid_recording_is_distinguished(tmp_path: Path) -> None:
@@ -161,43 +153,28 @@ def test_a_newer_format_names_the_version_that_reads_it(tmp_path: Path) -> None:
     assert raised.value.hint
 
 
-def test_a_session_left_by_a_crash_is_complete_and_marked_crashed(tmp_path: Path) -> None:
-    made = recorder(tmp_path / "a")
-    record_samples(made, ticks(17))
-    left = tmp_path / "left" / made.directory.name
-    shutil.copytree(made.directory, left)
-    made.close("done")
-    recording = Recording.open(left)
-    assert (recording.state, recording.samples, recording.damage) == ("crashed", 17, None)
-    recording.close()
-
-
 def test_a_session_closed_while_it_is_read_stays_readable(tmp_path: Path) -> None:
     made = recorder(tmp_path)
     record_samples(made, ticks(17))
-    reading = Recording.open(made.directory)
-    assert made.close("done")
-    assert reading.refresh() == ticks(17)[-1].wall_us
-    assert reading.picture_at(reading.last_us) is not None
-    assert [event.kind for event in reading.events()] == ["session.start", "session.end"]
-    reading.close()
-    again = Recording.open(made.directory)
-    assert (again.state, again.samples, again.damage) == ("closed", 17, None)
-    again.close()
+    with closing(Recording.open(made.directory)) as reading:
+        assert made.close("done")
+        assert reading.refresh() == ticks(17)[-1].wall_us
+        assert reading.picture_at(reading.last_us) is not None
+        assert [event.kind for event in reading.events()] == ["session.start", "session.end"]
+    with closing(Recording.open(made.directory)) as again:
+        assert (again.state, again.samples, again.damage) == ("closed", 17, None)
 
 
 def test_the_metadata_of_a_session_is_stored(tmp_path: Path) -> None:
     about = meta(run="run1", continues="aaaaaaaa")
-    recording = Recording.open(record(tmp_path, ticks(1), about))
-    assert recording.meta == about
-    recording.close()
+    with closing(Recording.open(record(tmp_path, ticks(1), about))) as recording:
+        assert recording.meta == about
 
 
 def test_decoded_blocks_stay_within_their_byte_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "CACHE_BYTES", 1)
     samples = ticks(95)
-    recording = Recording.open(record(tmp_path, samples))
-    for sample in samples:
-        recording.picture_at(sample.wall_us)
-    assert len(recording._timeline._kept) == timeline.CACHE_LEAST
-    recording.close()
+    with closing(Recording.open(record(tmp_path, samples))) as recording:
+        for sample in samples:
+            recording.picture_at(sample.wall_us)
+        assert len(recording._timeline._kept) == timeline.CACHE_LEAST

@@ -9,6 +9,7 @@ import pytest
 
 from dba_console.cli.session import show_lines, verify_lines
 from dba_console.core.errors import SessionError
+from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.layout import SessionMeta
 from dba_console.recording.listing import row_of as session_row
 from dba_console.recording.plan import JournalRecord
@@ -16,7 +17,8 @@ from dba_console.recording.retention import candidates, remove
 from dba_console.recording.run_journal import RunJournal
 from dba_console.recording.run_paths import run_directory
 from dba_console.recording.run_reader import list_runs, read_run, resolve_run, row_of, unfinished_runs
-from dba_console.recording.run_verification import compare_with_sessions
+from dba_console.recording.run_records import check, event_of
+from dba_console.recording.run_verification import compare_with_sessions, verify_run
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
 from tests.build import NOW_US
@@ -104,18 +106,16 @@ def test_a_session_is_verified_with_its_runs(tmp_path: Path) -> None:
     assert f"run {RUN}: verified, 4 records" in verify_lines("s", found)
 
 
-def test_a_truncated_run_does_not_match_its_session(tmp_path: Path) -> None:
-    directory = _session(tmp_path, INTENT, RESULT, ENDED)
-    journal = run_directory(directory, RUN) / "journal.jsonl"
-    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:2]))
-    found = verify(directory)
-    assert found.first_bad == f"run {RUN}: record 3: missing; the session has 4"
-
-
 def _cut(directory: Path, records: int) -> Path:
     journal = run_directory(directory, RUN) / "journal.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:records]))
     return journal.parent
+
+
+def test_a_truncated_run_does_not_match_its_session(tmp_path: Path) -> None:
+    directory = _session(tmp_path, INTENT, RESULT, ENDED)
+    assert verify_run(_cut(directory, 2)).ok, "by itself nothing is wrong with it"
+    assert verify(directory).first_bad == f"run {RUN}: record 3: missing; the session has 4"
 
 
 def test_a_run_is_not_resumed_if_its_session_has_more_records(tmp_path: Path) -> None:
@@ -152,6 +152,7 @@ def test_a_recreated_journal_is_not_resumed(tmp_path: Path) -> None:
     other = run_directory(_session(tmp_path / "other", RESULT, RESULT, RESULT), RUN)
     (there / "journal.jsonl").write_bytes((other / "journal.jsonl").read_bytes())
     assert "does not match the session" in (compare_with_sessions(read_run(there)).damage or "")
+    assert "does not match" in (verify(there.parent.parent).first_bad or "")
 
 
 def test_a_run_whose_session_cannot_be_read_is_verified_by_its_journal_alone(tmp_path: Path) -> None:
@@ -183,9 +184,6 @@ def test_a_run_recorded_by_a_later_session_is_verified_in_its_own_directory(tmp_
     home = _session(tmp_path, INTENT, ENDED)
     there = run_directory(home, RUN)
     later = recorder(tmp_path)
-    from dba_console.recording.hash_chain import ChainHead
-    from dba_console.recording.run_records import check, event_of
-
     stored = read_run(there)
     line = check(stored.lines[0].rstrip(b"\n"), ChainHead.of(RUN))
     later.put_event(event_of(line, RUN, "CACHEDROP"))

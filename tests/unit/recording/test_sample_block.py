@@ -108,13 +108,6 @@ def test_an_unfinished_block_is_read_like_a_full_one() -> None:
     assert block.span == (1, 7, samples[0].wall_us, samples[-1].wall_us)
 
 
-def test_every_frame_of_a_block_is_the_one_shown_live() -> None:
-    samples = ticks(70)
-    block = _block(samples, keyed=True)
-    for index, live in enumerate(live_pictures(samples)):
-        assert same_picture(block.picture(index), live)
-
-
 def test_frames_start_again_where_the_agent_was_restarted() -> None:
     samples = ticks(5) + ticks(5, first=6, boot="run2")
     block = _block(samples)

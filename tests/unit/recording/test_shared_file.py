@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import stat
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -45,9 +46,8 @@ def made_by_hand(
 def test_a_shared_file_is_a_session_wherever_one_is_named(file: Path, tmp_path: Path) -> None:
     assert is_shared_file(file)
     session = resolve(str(file), tmp_path / "no sessions here")
-    recording = Recording.open(session)
-    assert (recording.samples, recording.state) == (12, "closed")
-    recording.close()
+    with closing(Recording.open(session)) as recording:
+        assert (recording.samples, recording.state) == (12, "closed")
     assert {path.stat().st_mode & 0o777 for path in session.iterdir()} == {0o600}
     assert session.parent.stat().st_mode & 0o777 == 0o700
 

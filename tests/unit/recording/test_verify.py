@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -112,10 +113,9 @@ def test_any_changed_byte_of_the_samples_is_found(session: Path, at: float) -> N
 
 
 def test_a_block_replaced_by_another_valid_one_is_detected(session: Path) -> None:
-    recording = Recording.open(session)
-    entry = recording.stored.blocks()[1]
-    samples = SampleBlock(recording.stored.block(entry.first_seq)).samples()
-    recording.close()
+    with closing(Recording.open(session)) as recording:
+        entry = recording.stored.blocks()[1]
+        samples = SampleBlock(recording.stored.block(entry.first_seq)).samples()
     forged, records = BlockWriter(), b""
     for sample in samples[:-1]:
         records += forged.add(sample.seq, sample.wall_us, encode_sample(sample))
@@ -133,9 +133,8 @@ def test_a_heartbeat_has_the_digests_of_blocks_before_the_session_is_closed(tmp_
     left = tmp_path / made.directory.name
     shutil.copytree(made.directory, left)
     made.close("done")
-    recording = Recording.open(left)
-    [beat] = [event for event in recording.events() if event.kind == "heartbeat"]
-    recording.close()
+    with closing(Recording.open(left)) as recording:
+        [beat] = [event for event in recording.events() if event.kind == "heartbeat"]
     assert "1" in beat.details["blocks"]  # of block 11, sealed about then, this one or the next tells
     assert verify(left).ok
     assert any("not closed" in note for note in verify(left).notes)

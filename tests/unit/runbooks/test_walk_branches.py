@@ -212,15 +212,7 @@ def test_a_paused_run_waits_until_the_operator_continues() -> None:
     agent = ScriptedAgent(answers={"a/manual": [interrupt("pause")], "choose": ["", "continue"]})
     ending, state, agent = run(THREE, agent)
     assert ending.state == "done"
-    assert [asked.kind for asked in agent.asked] == [
-        "start",
-        "manual",
-        "choose",
-        "choose",
-        "manual",
-        "manual",
-        "manual",
-    ]
+    assert [asked.kind for asked in agent.asked] == ["start", "manual", "choose", "choose", *["manual"] * 3]
     assert state.deviations == []
 
 

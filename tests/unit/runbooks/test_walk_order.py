@@ -118,7 +118,7 @@ def test_a_retried_change_is_an_execution_of_its_own() -> None:
     ending, state, agent = run(plan, ScriptedAgent(outcomes={"a/change": outcomes}, answers={"failed": ["retry"]}))
     assert (ending.state, agent.done) == ("done", [("a/change", 1), ("a/change", 2)])
     assert [asked.kind for asked in agent.asked] == ["start", "type", "failed", "type"]
-    assert [plan_of_one.state for plan_of_one in state.executions] == ["failed", "ok"]
+    assert [one.state for one in state.executions] == ["failed", "ok"]
 
 
 @pytest.mark.parametrize("state", ["stopped", "refused", "failed"])
@@ -215,7 +215,7 @@ def test_a_per_row_change_is_confirmed_once_and_done_once_per_row() -> None:
     )
     ending, state, agent = run(plan_of(step("a", plan_of_one("preview"), change)), agent)
     assert ending.state == "done"
-    assert [plan_of_one.intent.fields["row"]["pid"] for plan_of_one in state.executions] == [0, 1, 1, 2]
+    assert [one.intent.fields["row"]["pid"] for one in state.executions] == [0, 1, 1, 2]
     assert [asked.kind for asked in agent.asked] == ["start", "type", "failed", "failed"]
 
 

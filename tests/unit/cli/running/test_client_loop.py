@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -94,39 +93,10 @@ def two_questions(agent: Agent) -> None:
     agent.view(ENDED)
 
 
-def test_lines_of_a_pipe_answer_one_question_each() -> None:
-    with scripted(two_questions) as agent:
-        code, printed = run_client(agent, piped("yes\ndb2\n"))
-    assert code == 0
-    assert agent.heard == [
-        RunAnswer(run=DROP.run, question=1, text="yes"),
-        RunAnswer(run=DROP.run, question=7, text="db2"),
-    ]
-    assert printed[0].fields["event"] == "run" and printed[-1].fields["event"] == "ended"
-
-
-def test_an_unterminated_last_line_counts() -> None:
+def test_lines_of_a_pipe_answer_one_question_each_and_the_last_needs_no_end() -> None:
     with scripted(two_questions) as agent:
         assert run_client(agent, piped("yes\ndb2"))[0] == 0
-
-
-def test_if_input_ends_before_the_question_the_client_detaches() -> None:
-    def script(agent: Agent) -> None:
-        agent.view(PLANNED)
-        agent.receive()
-        agent.view(structs.replace(DROP, question=TYPED))
-
-    with scripted(script) as agent:
-        code, printed = run_client(agent, piped("yes\n"))
-    assert code == 130
-    assert "continues" in printed[-1].fields["text"]
-    assert len(agent.heard) == 1
-
-
-def test_answers_given_in_advance_need_no_keyboard() -> None:
-    with scripted(two_questions) as agent:
-        code, _ = run_client(agent, None, RunClient(GivenAnswers([("drop", "db2")]), can_ask=False))
-    assert code == 0
+    assert [message.text for message in agent.heard if isinstance(message, RunAnswer)] == ["yes", "db2"]
 
 
 def test_a_lost_agent_is_reported_with_how_to_continue() -> None:
@@ -196,24 +166,6 @@ def test_the_end_of_terminal_input_detaches_from_the_run() -> None:
 
         with scripted(script) as agent:
             code, printed = run_client(agent, keyboard)
-    assert code == 130
-    assert "continues" in printed[-1].fields["text"]
-    assert agent.heard == []
-
-
-def test_an_interrupt_detaches_from_the_run() -> None:
-    def script(agent: Agent) -> None:
-        agent.view(structs.replace(DROP, question=TYPED))
-
-    printed: list[Change] = []
-
-    def print_change(change: Change, at_us: int) -> None:
-        printed.append(change)
-        if change.fields["event"] == "question":
-            signal.raise_signal(signal.SIGINT)
-
-    with terminal() as (keyboard, _), scripted(script) as agent:
-        code = follow(agent.client, RunClient(GivenAnswers(), can_ask=True), print_change, keyboard)
     assert code == 130
     assert "continues" in printed[-1].fields["text"]
     assert agent.heard == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import structs
 
 from dba_console.agent.protocol import (
@@ -72,8 +73,12 @@ def headless_client(*confirmed: tuple[str, str], yes: bool = False) -> RunClient
 # At a terminal
 
 
-def test_a_question_waits_for_typed_input() -> None:
-    client = interactive_client()
+@pytest.fixture
+def client() -> RunClient:
+    return interactive_client()
+
+
+def test_a_question_waits_for_typed_input(client: RunClient) -> None:
     reactions = client.receive(view_message(DROP, TYPED))
     assert requests(reactions) == []
     assert "question" in printed_lines(reactions)
@@ -82,30 +87,26 @@ def test_a_question_waits_for_typed_input() -> None:
     assert client.question is None
 
 
-def test_enter_alone_answers_nothing() -> None:
-    client = interactive_client()
+def test_enter_alone_answers_nothing(client: RunClient) -> None:
     client.receive(view_message(DROP, TYPED))
     assert client.handle_line("\n") == [] and client.handle_line("   \n") == []
     assert client.question == TYPED
 
 
-def test_input_typed_without_a_question_is_ignored() -> None:
-    client = interactive_client()
+def test_input_typed_without_a_question_is_ignored(client: RunClient) -> None:
     client.receive(view_message(RUNNING))
     reactions = client.handle_line("yes")
     assert requests(reactions) == []
     assert "no question is open" in printed_text(reactions)
 
 
-def test_an_answer_is_sent_once() -> None:
-    client = interactive_client()
+def test_an_answer_is_sent_once(client: RunClient) -> None:
     client.receive(view_message(DROP, TYPED))
     client.handle_line("db2")
     assert requests(client.handle_line("db2")) == []
 
 
-def test_an_answer_that_is_not_accepted_may_be_given_again() -> None:
-    client = interactive_client()
+def test_an_answer_that_is_not_accepted_may_be_given_again(client: RunClient) -> None:
     client.receive(view_message(DROP, TYPED))
     client.handle_line("db1")
     reactions = client.receive(RunRefused(text="'db1' is not 'db2'; nothing was done", reply_to=DROP.run))
@@ -113,8 +114,7 @@ def test_an_answer_that_is_not_accepted_may_be_given_again() -> None:
     assert requests(client.handle_line("db2")) == [RunAnswer(run=DROP.run, question=7, text="db2")]
 
 
-def test_a_question_that_returns_after_a_pause_is_asked_again() -> None:
-    client = interactive_client()
+def test_a_question_that_returns_after_a_pause_is_asked_again(client: RunClient) -> None:
     client.receive(view_message(DROP, TYPED))
     assert requests(client.handle_line("/pause look first")) == [
         RunControl(run=DROP.run, verb="pause", reason="look first")
@@ -128,8 +128,7 @@ def test_a_question_that_returns_after_a_pause_is_asked_again() -> None:
     assert requests(client.handle_line("db2")) == [RunAnswer(run=DROP.run, question=9, text="db2")]
 
 
-def test_commands_report_what_they_need() -> None:
-    client = interactive_client()
+def test_commands_report_what_they_need(client: RunClient) -> None:
     client.receive(view_message(DROP, TYPED))
     assert requests(client.handle_line("/skip")) == [] and requests(client.handle_line("/jump after")) == []
     assert "is not one of" in printed_text(client.handle_line("/nonsense"))
@@ -145,8 +144,7 @@ def test_commands_report_what_they_need() -> None:
     assert requests(client.handle_line("/etc/hosts")) == [RunAnswer(run=DROP.run, question=9, text="/etc/hosts")]
 
 
-def test_after_a_detach_it_says_that_the_run_continues_and_how_to_return() -> None:
-    client = interactive_client()
+def test_after_a_detach_it_says_that_the_run_continues_and_how_to_return(client: RunClient) -> None:
     client.receive(view_message(DROP, TYPED))
     for reactions in (client.leave(), client.handle_line("/leave")):
         assert requests(reactions) == []
@@ -177,8 +175,7 @@ def test_the_end_is_reported_and_gives_the_exit_code() -> None:
         assert exit_codes(reactions) == [code]
 
 
-def test_an_end_with_an_open_question_is_not_an_end() -> None:
-    client = interactive_client()
+def test_an_end_with_an_open_question_is_not_an_end(client: RunClient) -> None:
     client.receive(view_message(RUNNING))
     assert exit_codes(client.receive(view_message(view(ENDED, state="failed"), UNDO))) == []
 
@@ -196,8 +193,7 @@ def test_an_earlier_run_is_not_the_requested_one() -> None:
     assert exit_codes(reactions) == [2]
 
 
-def test_a_typed_command_counts_as_the_answer_until_it_is_refused() -> None:
-    client = interactive_client()
+def test_a_typed_command_counts_as_the_answer_until_it_is_refused(client: RunClient) -> None:
     client.receive(view_message(DROP, TYPED))
     client.handle_line("/abort too late")
     assert client.question is None
@@ -240,16 +236,6 @@ def test_a_wait_is_reported_occasionally_to_operators_and_each_time_to_programs(
 # With nobody to ask
 
 
-def test_an_answer_given_in_advance_is_sent_and_reported() -> None:
-    client = headless_client(("drop", "db2"))
-    reactions = client.receive(view_message(view(DROP, state="planned"), START))
-    assert requests(reactions) == [RunAnswer(run=DROP.run, question=1, text="yes")]
-    reactions = client.receive(view_message(DROP, TYPED))
-    assert requests(reactions) == [RunAnswer(run=DROP.run, question=7, text="db2")]
-    assert "answer" in printed_lines(reactions)
-    assert exit_codes(client.receive(view_message(view(ENDED)))) == [0]
-
-
 def test_a_question_without_an_answer_ends_the_run_as_refused() -> None:
     client = headless_client(yes=True)
     client.receive(view_message(RUNNING))
@@ -259,21 +245,6 @@ def test_a_question_without_an_answer_ends_the_run_as_refused() -> None:
     undo = client.receive(view_message(view(DROP, state="running"), UNDO))
     assert requests(undo) == [RunAnswer(run=DROP.run, question=10, text="none")]
     assert exit_codes(client.receive(view_message(view(ENDED, state="aborted")))) == [8]
-
-
-def test_a_start_without_a_request_is_refused() -> None:
-    client = headless_client()
-    reactions = client.receive(view_message(view(DROP, state="planned"), START))
-    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
-    assert "--confirm start=yes" in printed_text(reactions)
-
-
-def test_a_wrong_text_is_never_sent() -> None:
-    client = headless_client(("drop", "db1"))
-    client.receive(view_message(RUNNING))
-    reactions = client.receive(view_message(DROP, TYPED))
-    assert [one.verb for one in requests(reactions) if isinstance(one, RunControl)] == ["abort"]
-    assert "does not fit" in printed_text(reactions)
 
 
 def test_a_failure_without_a_decision_ends_the_run_as_failed() -> None:
@@ -352,8 +323,7 @@ def recorded(run: str, seq: int) -> EventMessage:
     return EventMessage(event=Event(wall_us=seq, kind="block.result", text=f"result {seq}", details=details))
 
 
-def test_records_are_reported_once_the_run_is_identified() -> None:
-    client = interactive_client()
+def test_records_are_reported_once_the_run_is_identified(client: RunClient) -> None:
     assert client.receive(recorded(DROP.run, 1)) == [] and client.receive(recorded("another", 2)) == []
     reactions = client.receive(view_message(RUNNING))
     assert printed_lines(reactions)[:2] == ["run", "record"] and printed_lines(reactions).count("record") == 1
@@ -361,8 +331,7 @@ def test_records_are_reported_once_the_run_is_identified() -> None:
     assert client.receive(recorded("another", 4)) == []
 
 
-def test_steps_are_reported_on_change_and_their_text_when_they_are_entered() -> None:
-    client = interactive_client()
+def test_steps_are_reported_on_change_and_their_text_when_they_are_entered(client: RunClient) -> None:
     client.receive(view_message(view(DROP, state="running", current="before", steps=STEPS[:3])))
     reactions = client.receive(view_message(DROP, TYPED))
     steps = [change for change in printed(reactions) if change["event"] == "step"]

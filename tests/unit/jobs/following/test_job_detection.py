@@ -46,8 +46,12 @@ class JobReadings:
         return [job.key for job in self.watch.running(0)]
 
 
-def test_a_job_ends_with_its_session_and_lasted_since_its_connection() -> None:
-    readings = JobReadings()
+@pytest.fixture
+def readings() -> JobReadings:
+    return JobReadings()
+
+
+def test_a_job_ends_with_its_session_and_lasted_since_its_connection(readings: JobReadings) -> None:
     assert readings(0) == []
     assert readings(1, session(begun_s=0.5)) == []
     assert readings.running == [("pg_dump", "appdb", "app")]
@@ -58,16 +62,14 @@ def test_a_job_ends_with_its_session_and_lasted_since_its_connection() -> None:
     assert readings.holes == []
 
 
-def test_a_dump_started_before_the_agent_has_its_start_time() -> None:
-    readings = JobReadings()
+def test_a_dump_started_before_the_agent_has_its_start_time(readings: JobReadings) -> None:
     readings(0, session(begun_s=-3600))
     readings(1, session(begun_s=-3600))
     (ended,) = readings(2)
     assert ended.seconds == 3601.0
 
 
-def test_the_clock_may_be_set_while_a_job_runs() -> None:
-    readings = JobReadings()
+def test_the_clock_may_be_set_while_a_job_runs(readings: JobReadings) -> None:
     readings(0, session(begun_s=-10))
     readings(1, session(begun_s=-10), clock_s=-7200)
     readings(2, session(begun_s=-10), clock_s=86_400)
@@ -75,8 +77,7 @@ def test_the_clock_may_be_set_while_a_job_runs() -> None:
     assert ended.seconds == 12.0
 
 
-def test_short_lived_workers_are_not_jobs_of_their_own() -> None:
-    readings = JobReadings()
+def test_short_lived_workers_are_not_jobs_of_their_own(readings: JobReadings) -> None:
     readings(0, session(1))
     readings(1, session(1), session(2, begun_s=0.5), session(3, begun_s=0.6))
     assert readings(2, session(1)) == []
@@ -84,16 +85,14 @@ def test_short_lived_workers_are_not_jobs_of_their_own() -> None:
     assert ended.seconds == 2.0
 
 
-def test_a_dump_that_immediately_follows_another_is_a_new_job() -> None:
-    readings = JobReadings()
+def test_a_dump_that_immediately_follows_another_is_a_new_job(readings: JobReadings) -> None:
     readings(0, session(1))
     (ended,) = readings(1, session(2, begun_s=0.5))
     assert ended.seconds == 0.0
     assert readings.running == [("pg_dump", "appdb", "app")]
 
 
-def test_two_overlapping_dumps_each_end_with_their_own_session() -> None:
-    readings = JobReadings()
+def test_two_overlapping_dumps_each_end_with_their_own_session(readings: JobReadings) -> None:
     readings(0, session(1))
     readings(1, session(1), session(2, begun_s=1))
     (first,) = readings(2, session(2, begun_s=1))
@@ -101,8 +100,7 @@ def test_two_overlapping_dumps_each_end_with_their_own_session() -> None:
     assert (first.seconds, second.seconds) == (1.0, 1.0)
 
 
-def test_a_restore_continues_while_its_sessions_alternate() -> None:
-    readings = JobReadings()
+def test_a_restore_continues_while_its_sessions_alternate(readings: JobReadings) -> None:
     readings(0)
     readings(1, session(1, "pg_restore"))
     assert readings(2) == [], "between its first session and its workers there may be none for a moment"
@@ -113,8 +111,7 @@ def test_a_restore_continues_while_its_sessions_alternate() -> None:
     assert ends[2][0].seconds == 4.0, "until its last session was seen"
 
 
-def test_a_restore_started_before_the_agent_may_be_older_than_its_sessions() -> None:
-    readings = JobReadings()
+def test_a_restore_started_before_the_agent_may_be_older_than_its_sessions(readings: JobReadings) -> None:
     readings(0, session(5, "pg_restore", begun_s=-60))
     readings(1, session(5, "pg_restore", begun_s=-60))
     (ended,) = [one for at in (2, 3, 4) for one in readings(at)]
@@ -122,8 +119,7 @@ def test_a_restore_started_before_the_agent_may_be_older_than_its_sessions() -> 
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_job_that_disappeared_during_an_outage_has_no_known_end(lost: bool) -> None:
-    readings = JobReadings()
+def test_a_job_that_disappeared_during_an_outage_has_no_known_end(lost: bool, readings: JobReadings) -> None:
     readings(0)
     readings(1, session())
     if lost:
@@ -134,8 +130,7 @@ def test_a_job_that_disappeared_during_an_outage_has_no_known_end(lost: bool) ->
     assert readings.holes[-1] == (SECOND, after * SECOND)
 
 
-def test_a_dump_still_running_after_an_outage_continues() -> None:
-    readings = JobReadings()
+def test_a_dump_still_running_after_an_outage_continues(readings: JobReadings) -> None:
     readings(0, session())
     readings.watch.connection_lost()
     assert readings(30, session()) == []
@@ -143,31 +138,27 @@ def test_a_dump_still_running_after_an_outage_continues() -> None:
     assert ended.seconds == 30.0
 
 
-def test_the_next_dump_after_an_outage_is_a_new_job() -> None:
-    readings = JobReadings()
+def test_the_next_dump_after_an_outage_is_a_new_job(readings: JobReadings) -> None:
     readings(0, session(1))
     readings.watch.connection_lost()
     (ended,) = readings(30, session(2, begun_s=20))
     assert ended.end_unobserved
 
 
-def test_if_the_start_is_hidden_the_duration_is_unknown() -> None:
-    readings = JobReadings()
+def test_if_the_start_is_hidden_the_duration_is_unknown(readings: JobReadings) -> None:
     readings(0, session(1, begun_s=None))
     (ended,) = readings(5)
     assert ended.seconds is None and not ended.end_unobserved
 
 
-def test_the_same_program_of_two_users_is_two_jobs() -> None:
-    readings = JobReadings()
+def test_the_same_program_of_two_users_is_two_jobs(readings: JobReadings) -> None:
     readings(0, session(1), session(2, user="other"), session(3, database="second"))
     assert len(readings.running) == 3
     (ended,) = readings(1, session(2, user="other"), session(3, database="second"))
     assert ended.key == ("pg_dump", "appdb", "app")
 
 
-def test_a_pgcopydb_is_one_job_whatever_its_process_name() -> None:
-    readings = JobReadings()
+def test_a_pgcopydb_is_one_job_whatever_its_process_name(readings: JobReadings) -> None:
     readings(0)
     readings(1, session(1, "pgcopydb[7] copy"))
     assert readings.running == [("pgcopydb", "appdb", "app")]
@@ -180,8 +171,7 @@ def live_program(at_s: float, elapsed_s: float, *backends: int) -> ObservedJobPr
     return ObservedJobProgram(frozenset(backends), elapsed_s, int(at_s * SECOND))
 
 
-def test_a_job_continues_while_its_program_does() -> None:
-    readings = JobReadings()
+def test_a_job_continues_while_its_program_does(readings: JobReadings) -> None:
     readings(0)
     readings(1, session(1, begun_s=0.5))
     readings(2, session(1, begun_s=0.5), programs={DUMP: live_program(2, 2.0, 1)})
@@ -193,8 +183,9 @@ def test_a_job_continues_while_its_program_does() -> None:
 
 
 @pytest.mark.parametrize("first_row", [1, 2])
-def test_two_dumps_of_one_name_are_distinguished_once_their_programs_are_known(first_row: int) -> None:
-    readings = JobReadings()
+def test_two_dumps_of_one_name_are_distinguished_once_their_programs_are_known(
+    first_row: int, readings: JobReadings
+) -> None:
     readings(0)
     both = [session(1, begun_s=0.5), session(2, begun_s=1)]
     readings(1, *(both if first_row == 1 else reversed(both)))
@@ -208,8 +199,7 @@ def test_two_dumps_of_one_name_are_distinguished_once_their_programs_are_known(f
     assert (first.owner, first.seconds) == (DUMP, 2.5)
 
 
-def test_a_restore_started_before_the_agent_is_as_old_as_its_program() -> None:
-    readings = JobReadings()
+def test_a_restore_started_before_the_agent_is_as_old_as_its_program(readings: JobReadings) -> None:
     restore = ClientProgram("pg_restore", 77)
     readings(0, session(5, "pg_restore", begun_s=-60))
     readings(1, session(5, "pg_restore", begun_s=-60), programs={restore: live_program(1, 301.0, 5)})
@@ -217,16 +207,14 @@ def test_a_restore_started_before_the_agent_is_as_old_as_its_program() -> None:
     assert ended.seconds == 301.0
 
 
-def test_a_restore_with_a_known_program_ends_at_once() -> None:
-    readings = JobReadings()
+def test_a_restore_with_a_known_program_ends_at_once(readings: JobReadings) -> None:
     restore = ClientProgram("pg_restore", 77)
     readings(0)
     readings(1, session(5, "pg_restore"), programs={restore: live_program(1, 1.0, 5)})
     assert len(readings(2)) == 1
 
 
-def test_a_program_that_outlives_the_server_has_not_ended() -> None:
-    readings = JobReadings()
+def test_a_program_that_outlives_the_server_has_not_ended(readings: JobReadings) -> None:
     readings(0)
     readings(1, session(1), programs={DUMP: live_program(1, 1.0, 1)})
     readings.watch.connection_lost()
@@ -235,8 +223,7 @@ def test_a_program_that_outlives_the_server_has_not_ended() -> None:
     assert ended.seconds == 20.0
 
 
-def test_a_base_backup_continues_while_its_wal_is_streamed() -> None:
-    readings = JobReadings()
+def test_a_base_backup_continues_while_its_wal_is_streamed(readings: JobReadings) -> None:
     readings(0)
     readings(1, session(1, "pg_basebackup"), session(2, "pg_basebackup", begun_s=0.5))
     assert readings(2, session(2, "pg_basebackup", begun_s=0.5)) == []
@@ -244,8 +231,7 @@ def test_a_base_backup_continues_while_its_wal_is_streamed() -> None:
     assert ended.seconds == 2.0
 
 
-def test_a_trial_dump_of_a_sweep_is_not_a_run_of_the_dump_it_tries() -> None:
-    readings = JobReadings()
+def test_a_trial_dump_of_a_sweep_is_not_a_run_of_the_dump_it_tries(readings: JobReadings) -> None:
     owner = ClientProgram("pg_dump", 4711)
     programs = {owner: ObservedJobProgram(frozenset({1}), 1.0, SECOND)}
     readings(0)
@@ -254,8 +240,7 @@ def test_a_trial_dump_of_a_sweep_is_not_a_run_of_the_dump_it_tries() -> None:
     assert readings(2, programs=NO_PROGRAMS) == []
 
 
-def test_sessions_not_yet_matched_to_a_known_program_are_not_a_job_of_their_own() -> None:
-    readings = JobReadings()
+def test_sessions_not_yet_matched_to_a_known_program_are_not_a_job_of_their_own(readings: JobReadings) -> None:
     owner = ClientProgram("pg_dump", 4711)
     leader, one, two = session(1), session(2, begun_s=1.0), session(3, begun_s=1.0)
     readings(0, leader, programs={owner: ObservedJobProgram(frozenset({1}), 0.0, 0)})
@@ -269,8 +254,7 @@ def test_sessions_not_yet_matched_to_a_known_program_are_not_a_job_of_their_own(
     assert (ended.owner, ended.seconds) == (owner, 3.0)
 
 
-def test_sessions_that_end_before_they_are_matched_belong_to_the_program_found_later() -> None:
-    readings = JobReadings()
+def test_sessions_that_end_before_they_are_matched_belong_to_the_program_found_later(readings: JobReadings) -> None:
     readings(0)
     readings(1, session(1, begun_s=0.5))
     assert readings(2, programs={DUMP: live_program(1.5, 1.0, 1)}) == [], "its program is there, as far as was seen"

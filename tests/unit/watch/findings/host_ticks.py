@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from dba_console.core.thresholds import Limits
-from dba_console.watch.findings.finding_events import FindingChange
 from dba_console.watch.findings.rule import Rule
-from dba_console.watch.findings.rule_engine import RuleEngine
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.chart_points import point_of
-from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.findings import FindingNow
-from tests.build import GB, MB, NOW_US, part, sample
+from tests.build import GB, MB, NOW_US, part
 from tests.readings import activity, cpu, disk, mount, of, server, sessions
+from tests.unit.watch.findings.rule_ticks import RuleTicks
 
 PAGE = 4096
 MOUNTS = host.Mounts([mount("/data", device="vda", holds=["data", "wal"]), mount("/srv", device="vdb")], {})
@@ -30,11 +27,11 @@ COUNTERS = (
 )  # fmt: skip
 
 
-class HostTicks:
+class HostTicks(RuleTicks):
     """Ticks of a host and a server, with the given rules. Set what changes, then tick."""
 
-    def __init__(self, rules: Sequence[Rule], limits: Limits | None = None) -> None:
-        self.engine = RuleEngine(limits or Limits(), rules)
+    def __init__(self, *rules: Rule | str, limits: Limits | None = None) -> None:
+        super().__init__(*rules, limits=limits)
         self.memory: dict[str, int] = {
             "total": 128 * GB, "free": 2 * GB, "cached": 100 * GB, "shmem": 8 * GB, "anon": 10 * GB,
             "available": 100 * GB,
@@ -52,11 +49,7 @@ class HostTicks:
         """Processes in state D that get on: pid -> bytes read."""
         self.rows: list[postgres.Activity] = []
         self.settings = SETTINGS
-        self.changes: list[FindingChange] = []
-        self.at_s = 0.0
-        self.boot = "b1"
-        self._picture = Picture()
-        self._history = ChartHistory()
+        self.server = server()
 
     @property
     def now_us(self) -> int:
@@ -89,12 +82,7 @@ class HostTicks:
     def tick(self, after_s: float = 1.0) -> list[FindingNow]:
         """Read everything once more; what is open then."""
         self.at_s += after_s
-        parts = [part(name, value, at_s=self.at_s) for name, value in self._read().items()]
-        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s, boot=self.boot))
-        point = point_of(self._picture)
-        self._history.add(self._picture.wall_us, point)
-        self.changes += self.engine.evaluate(self._picture, self._history, point)
-        assert self.engine.conclusions.failed == []
+        self.evaluate(*(part(name, value, at_s=self.at_s) for name, value in self._read().items()))
         return self.open
 
     def ticks(self, count: int) -> list[FindingNow]:
@@ -130,31 +118,12 @@ class HostTicks:
             "host.settings": self.settings,
             "host.cpu": cpu(procs_blocked=self.blocked, iowait=self.waited_ticks, idle=self.idle_ticks),
             "host.processes": host.Processes(1, rows, {"D": len(rows)} if rows else {"S": 1}, 10),
-            "pg.server": server(now_us=self.now_us),
+            "pg.server": structs.replace(self.server, now_us=self.now_us),
             "pg.activity": sessions(*self.rows, now_us=self.now_us),
         }
         if full is not None:
             read["host.pressure"] = host.Pressure(None, full, full, None, stall(self.memory_stalled_us))
         return read
-
-    @property
-    def open(self) -> list[FindingNow]:
-        return self.engine.conclusions.rows
-
-    @property
-    def ids(self) -> list[str]:
-        return [row.id for row in self.open]
-
-    def one(self, finding_id: str) -> FindingNow:
-        """The open finding of that id."""
-        found = {row.id: row for row in self.open}
-        assert finding_id in found, f"{finding_id} is not among {sorted(found)}"
-        return found[finding_id]
-
-    @property
-    def raised(self) -> list[str]:
-        """Ids of everything that was ever raised."""
-        return [change.finding.id for change in self.changes if change.kind == "raised"]
 
 
 __all__ = ["GB", "MB", "HostTicks"]

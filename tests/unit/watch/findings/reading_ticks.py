@@ -1,41 +1,57 @@
-"""Readings by hand, second after second, and the findings of real rules, through the rule engine as in the agent."""
+"""Readings by hand, second after second: what was read, what was not and why, and the findings of real rules."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from msgspec import structs
 
 from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.rule import Rule
-from dba_console.watch.findings.rule_engine import RuleEngine
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.chart_points import point_of
-from dba_console.watch.frames.picture import Picture
-from dba_console.watch.samples import postgres
+from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.findings import FindingNow
-from tests.build import NOW_US, part, sample
-from tests.readings import of, server
+from dba_console.watch.samples.sample import Status
+from tests.build import GB, MB, NOW_US, part
+from tests.readings import mount, of, server
+from tests.unit.watch.findings.rule_ticks import RuleTicks
 
 SECOND = 1_000_000
+HOUR = 3600.0
+Missing = Mapping[str, tuple[Status, str | None]]
+"""Parts that were not read, with status and note."""
 
 
-class ReadingTicks:
-    """Ticks with given readings; the server's clock differs from the host's by `clock_off_s`."""
+class PartTicks(RuleTicks):
+    """Ticks of any parts."""
 
-    def __init__(self, *rules: Rule, limits: Limits | None = None, clock_off_s: float = 0.0) -> None:
-        self._engine = RuleEngine(limits or Limits(), rules)
-        self._picture = Picture()
-        self._history = ChartHistory()
-        self._off_us = int(clock_off_s * SECOND)
-        self.at_s = 0.0
+    def __init__(self, *rules: Rule | str, limits: Limits | None = None, read: Mapping[str, Any] | None = None) -> None:
+        """With `read`, those readings are a first tick."""
+        super().__init__(*rules, limits=limits)
+        if read is not None:
+            self.tick(read)
+
+    def tick(self, read: Mapping[str, Any], after_s: float = 1.0, missing: Missing | None = None) -> list[FindingNow]:
+        """What is open after a tick with these readings, and with parts that were not read."""
+        self.at_s += after_s
+        parts = [part(name, value, at_s=self.at_s) for name, value in read.items()]
+        for name, (status, note) in (missing or {}).items():
+            parts.append(part(name, None, at_s=self.at_s, status=status, note=note))
+        self.evaluate(*parts)
+        return self.open
+
+
+class ReadingTicks(RuleTicks):
+    """Ticks with given readings, whose time of the server is that of the tick."""
 
     @property
     def server_us(self) -> int:
         """The server's clock at the last tick."""
-        return NOW_US + int(self.at_s * SECOND) + self._off_us
+        return NOW_US + int(self.at_s * SECOND)
 
     def memo(self, name: str) -> dict[str, Any]:
         """What a rule keeps between ticks."""
-        return self._engine._memos[name]
+        return self.engine._memos[name]
 
     def ago(self, seconds: float) -> int:
         """A moment by the server's clock, so long before the next tick, a second from now."""
@@ -44,29 +60,17 @@ class ReadingTicks:
     def tick(self, readings: dict[str, Any], after_s: float = 1.0, note: str | None = None) -> dict[str, FindingNow]:
         """The findings open after a tick in which these parts were read, by id."""
         self.at_s += after_s
-        parts = [part(name, self._timed(value), at_s=self.at_s, note=note) for name, value in readings.items()]
-        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
-        point = point_of(self._picture)
-        self._history.add(self._picture.wall_us, point)
-        self._engine.evaluate(self._picture, self._history, point)
-        assert self._engine.conclusions.failed == []
-        return {row.id: row for row in self._engine.conclusions.rows}
+        self.evaluate(*(part(name, self._timed(value), at_s=self.at_s, note=note) for name, value in readings.items()))
+        return {row.id: row for row in self.open}
 
     def tick_without(self, name: str, after_s: float = 1.0) -> dict[str, FindingNow]:
         """The findings open after a tick in which the part could not be read."""
         self.at_s += after_s
-        lost = part(name, None, at_s=self.at_s, status="error", note="no connection")
-        self._picture = self._picture.with_sample(sample(lost, at_s=self.at_s))
-        self._engine.evaluate(self._picture, self._history, {})
-        return {row.id: row for row in self._engine.conclusions.rows}
+        self.evaluate(part(name, None, at_s=self.at_s, status="error", note="no connection"))
+        return {row.id: row for row in self.open}
 
     def _timed(self, value: Any) -> Any:
-        fields = getattr(value, "__struct_fields__", ())
-        return type(value)(**{**_fields(value), "now_us": self.server_us}) if "now_us" in fields else value
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__struct_fields__}
+        return structs.replace(value, now_us=self.server_us) if hasattr(value, "now_us") else value
 
 
 def primary(major: int = 16, **fields: Any) -> postgres.Server:
@@ -88,3 +92,18 @@ def only(findings: dict[str, FindingNow]) -> FindingNow:
 
 def database(name: str | None = "appdb", oid: int = 5, **fields: Any) -> postgres.DatabaseStats:
     return postgres.DatabaseStats([of(postgres.DatabaseStat, oid=oid, name=name, **fields)])
+
+
+# -- readings for the rules about WAL
+
+SEGMENT = 16 * MB
+
+
+def disk(available: int = 1000 * GB, **fields: Any) -> host.Mounts:
+    made = {"size": 2000 * GB, "used": 1000 * GB, "available": available, "holds": ["data", "wal"]}
+    return host.Mounts([mount("/pg", **{**made, **fields})], {})
+
+
+def standby(name: str = "db3", **fields: Any) -> postgres.Standby:
+    made = {"application": name, "pid": 7, "state": "streaming", "client": "10.0.0.3:40112", "replay_lsn": 0}
+    return of(postgres.Standby, **{**made, **fields})

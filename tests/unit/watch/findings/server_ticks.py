@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from dba_console.agent.server_service import failure_text
 from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.connections import RULES
-from dba_console.watch.findings.finding_events import FindingChange
 from dba_console.watch.findings.rule import Rule
-from dba_console.watch.findings.rule_engine import RuleEngine
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.chart_points import point_of
-from dba_console.watch.frames.picture import Picture
 from dba_console.watch.probes.postgres.connect_errors import connect_failed
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.findings import FindingNow
 from dba_console.watch.samples.sample import Status
-from tests.build import NOW_US, part, sample
+from tests.build import NOW_US, part
 from tests.readings import activity, of, server, sessions
+from tests.unit.watch.findings.rule_ticks import RuleTicks
 
 
-class ServerTicks:
+class ServerTicks(RuleTicks):
     """Ticks of a server with 250 connections, 247 of them usable, with the given rules."""
 
-    def __init__(self, rules: Sequence[Rule], limits: Limits | None = None, **server_fields: Any) -> None:
-        self.engine = RuleEngine(limits or Limits(), rules)
+    def __init__(self, *rules: Rule | str, limits: Limits | None = None, **server_fields: Any) -> None:
+        super().__init__(*rules, limits=limits)
         self.rows: list[postgres.Activity] = []
         self.locks: list[postgres.LockWaiter] = []
         self.held: list[postgres.HeldLock] = []
         self.extra: dict[str, Any] = {"pg.server": server(**server_fields)}
         """Further parts, read in the next tick."""
-        self.changes: list[FindingChange] = []
-        self.at_s = 0.0
         self.clock_us = NOW_US
         """What the server's clock shows at second 0."""
-        self._picture = Picture()
-        self._history = ChartHistory()
 
     @property
     def now_us(self) -> int:
@@ -84,10 +75,7 @@ class ServerTicks:
         return self._evaluate(*lost, *read)
 
     def _evaluate(self, *parts: Any) -> list[FindingNow]:
-        self._picture = self._picture.with_sample(sample(*parts, at_s=self.at_s))
-        point = point_of(self._picture)
-        self._history.add(self._picture.wall_us, point)
-        self.changes += self.engine.evaluate(self._picture, self._history, point)
+        self.evaluate(*parts)
         return self.open
 
     def ticks(self, count: int) -> list[FindingNow]:
@@ -95,22 +83,6 @@ class ServerTicks:
         for _ in range(count):
             self.tick()
         return self.open
-
-    @property
-    def open(self) -> list[FindingNow]:
-        conclusions = self.engine.conclusions
-        assert conclusions.failed == [], "a rule raised an error"
-        return conclusions.rows
-
-    @property
-    def raised(self) -> list[str]:
-        """Ids of everything that was ever raised, in order."""
-        return [change.finding.id for change in self.changes if change.kind == "raised"]
-
-    def only_one(self, finding_id: str) -> FindingNow:
-        """The one finding that is open, which has to be this one."""
-        assert [row.id for row in self.open] == [finding_id]
-        return self.open[0]
 
     def pool(
         self, count: int, first_pid: int = 1000, state: str | None = "idle", **fields: Any
@@ -122,7 +94,7 @@ class ServerTicks:
 
 def server_ticks(used: int, limits: Limits | None = None, **fields: Any) -> ServerTicks:
     """A server with `used` idle sessions of one pool, after two quiet seconds with the rules about connections."""
-    made = ServerTicks(RULES, limits, **fields)
+    made = ServerTicks(*RULES, limits=limits, **fields)
     made.rows = made.pool(used, application="shop-web-pool")
     made.ticks(2)
     return made

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.findings import safety
-from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
 from dba_console.watch.samples.postgres import DeadRows, DeadRowTables
@@ -15,13 +13,9 @@ from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 MINUTE = 60.0
 
 
-def rule(name: str) -> Rule:
-    return next(one for one in safety.RULES if one.name == name)
-
-
 def reading_ticks() -> ReadingTicks:
     """A server whose autovacuum is on and has three workers."""
-    reading_ticks = ReadingTicks(rule("autovacuum-behind"), rule("autovacuum-busy"), rule("autovacuum-off"))
+    reading_ticks = ReadingTicks("autovacuum-behind", "autovacuum-busy", "autovacuum-off")
     reading_ticks.tick(
         {"pg.server": primary(set={"autovacuum": "on", "track_counts": "on", "autovacuum_max_workers": "3"})}
     )
@@ -107,14 +101,14 @@ def test_all_workers_busy_for_an_hour_are_reported_with_the_oldest() -> None:
 
 
 def test_autovacuum_turned_off_is_a_warning_and_info_while_a_run_has_it_off() -> None:
-    ticks = ReadingTicks(rule("autovacuum-off"))
+    ticks = ReadingTicks("autovacuum-off")
     off = {"pg.server": primary(set={"autovacuum": "off", "track_counts": "on"})}
     assert only(ticks.tick(off)).severity == "warning"
     lent = of(PendingRevertNow, parameter="autovacuum", run_is_active=True)
     assert only(ticks.tick({**off, "reverts": PendingRevertsNow(0, (lent,))})).severity == "info"
-    assert ReadingTicks(rule("autovacuum-off")).tick({"pg.server": primary(set={"autovacuum": "on"})}) == {}
+    assert ReadingTicks("autovacuum-off").tick({"pg.server": primary(set={"autovacuum": "on"})}) == {}
 
 
 def test_autovacuum_turned_off_on_a_standby_is_left_to_its_primary() -> None:
     off = primary(set={"autovacuum": "off"}, in_recovery=True)
-    assert ReadingTicks(rule("autovacuum-off")).tick({"pg.server": off}) == {}
+    assert ReadingTicks("autovacuum-off").tick({"pg.server": off}) == {}

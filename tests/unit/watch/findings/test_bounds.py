@@ -9,8 +9,8 @@ from typing import Any
 from dba_console.watch.findings.rule_engine import RULES, RuleEngine
 from dba_console.watch.samples import host, postgres
 from tests.readings import activity, disk, mount, of
+from tests.unit.watch.findings.reading_ticks import standby
 from tests.unit.watch.findings.server_ticks import ServerTicks, waiting
-from tests.unit.watch.findings.wal_readings import standby
 
 GB = 1 << 30
 PASSING_S = 60
@@ -94,7 +94,7 @@ def _host_second(turn: int, pid: int, second: int) -> dict[str, Any]:
 
 
 def test_short_lived_objects_leave_no_state_behind() -> None:
-    server_ticks = ServerTicks(RULES)
+    server_ticks = ServerTicks(*RULES)
     counts = []
     for second in range(3 * WINDOW_S):
         passing_sessions(server_ticks, second)

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.watch.findings import safety
-from dba_console.watch.findings.rule import Rule
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, database, only, primary
 
 HOUR = 3600.0
 DAY = 86_400.0
 
 
-def rule(name: str) -> Rule:
-    return next(one for one in safety.RULES if one.name == name)
-
-
 def checksums() -> ReadingTicks:
-    ticks = ReadingTicks(rule("checksum-failure"))
+    ticks = ReadingTicks("checksum-failure")
     ticks.tick({"pg.server": primary()})
     return ticks
-
-
-def test_a_page_failure_while_watched_is_critical_and_its_database_is_named() -> None:
-    ticks = checksums()
-    assert ticks.tick({"pg.databases": database(checksum_failures=0)}) == {}
-    found = only(ticks.tick({"pg.databases": database(checksum_failures=1, checksum_last_failure=ticks.ago(1))}))
-    assert found.severity == "critical"
-    assert "database appdb" in found.text
-    assert found.evidence["checksum_failures_since_start"] == 1
 
 
 def test_failures_long_before_the_agent_are_a_warning() -> None:
@@ -84,7 +69,7 @@ def test_a_database_name_does_not_control_the_terminal() -> None:
 
 @pytest.mark.parametrize(("major", "how"), [(16, "pg_checksums --enable"), (19, "pg_enable_data_checksums()")])
 def test_disabled_checksums_are_reported_with_how_that_version_enables_them(major: int, how: str) -> None:
-    ticks = ReadingTicks(rule("checksums-off"))
+    ticks = ReadingTicks("checksums-off")
     found = only(ticks.tick({"pg.server": primary(major, set={"data_checksums": "off"})}))
     assert found.severity == "info"
     assert how in found.text
@@ -92,4 +77,4 @@ def test_disabled_checksums_are_reported_with_how_that_version_enables_them(majo
 
 @pytest.mark.parametrize("state", ["on", "inprogress-on"])
 def test_checksums_enabled_or_being_enabled_are_not_reported(state: str) -> None:
-    assert ReadingTicks(rule("checksums-off")).tick({"pg.server": primary(19, set={"data_checksums": state})}) == {}
+    assert ReadingTicks("checksums-off").tick({"pg.server": primary(19, set={"data_checksums": state})}) == {}

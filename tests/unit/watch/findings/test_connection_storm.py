@@ -131,15 +131,8 @@ def test_short_sessions_are_not_a_storm() -> None:
     assert server.raised == []
 
 
-def test_the_first_reading_of_a_full_pool_is_not_a_storm() -> None:
-    server = ServerTicks(RULES)
-    server.rows = server.pool(180, backend_start=server.ago(3), application="shop-web")
-    server.ticks(20)
-    assert server.raised == []
-
-
 def test_sessions_from_before_the_first_reading_are_not_named_in_a_storm_of_others() -> None:
-    server = ServerTicks(RULES)
+    server = ServerTicks(*RULES)
     server.rows = server.pool(80, backend_start=server.ago(1), application="shop-web-pool")
     server.ticks(2)
     storm(server, 20, 3, application="shop-checkout")
@@ -153,18 +146,6 @@ def test_a_server_clock_set_back_hides_no_storm() -> None:
     server.clock_us -= 3600 * 1_000_000
     storm(server, 40, 3)
     server.only_one("connection-storm")
-
-
-def test_a_pool_that_reconnects_after_a_restart_is_reported_without_an_alarm() -> None:
-    server = server_ticks(180)
-    started = server.ago(1)
-    server.extra = dict(ServerTicks(RULES, start_us=started).extra)
-    server.rows = []
-    server.tick()
-    storm(server, 60, 3, application="shop-web")
-    row = server.only_one("connection-storm")
-    assert row.severity == "info"
-    assert "after the server restarted" in row.text
 
 
 def test_the_thresholds_of_a_storm_are_configurable() -> None:

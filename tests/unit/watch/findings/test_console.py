@@ -11,7 +11,7 @@ from dba_console.watch.samples import host
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.sample import Status
 from tests.readings import of, sessions
-from tests.unit.watch.findings.part_ticks import PartTicks
+from tests.unit.watch.findings.reading_ticks import PartTicks
 
 
 def agent_health(**fields: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def agent_health(**fields: Any) -> dict[str, Any]:
 
 def ticks(count: int, read: dict[str, Any], part_ticks: PartTicks | None = None, **more: Any) -> PartTicks:
     """Tick `count` seconds with these readings."""
-    part_ticks = part_ticks or PartTicks(RULES)
+    part_ticks = part_ticks or PartTicks(*RULES)
     for _ in range(count):
         part_ticks.tick(read, **more)
     return part_ticks

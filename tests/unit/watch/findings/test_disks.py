@@ -11,7 +11,7 @@ from dba_console.watch.findings.disks import RULES
 from dba_console.watch.samples import host, postgres
 from tests.build import GB, MB, NOW_US
 from tests.readings import activity, server, sessions
-from tests.unit.watch.findings.part_ticks import PartTicks
+from tests.unit.watch.findings.reading_ticks import PartTicks
 
 TB = 1024 * GB
 DATA = ["data", "wal"]
@@ -29,7 +29,7 @@ def mounts(used: float, size: float = 100 * GB, holds: list[str] | None = None, 
 
 def concluded(used: list[float], size: float = 100 * GB, limits: Limits | None = None, **fields: Any) -> PartTicks:
     """What is concluded of these readings, five seconds apart."""
-    part_ticks = PartTicks(RULES, limits)
+    part_ticks = PartTicks(*RULES, limits=limits)
     for bytes_used in used:
         part_ticks.tick({"host.mounts": mounts(bytes_used, size, **fields)}, after_s=5.0)
     return part_ticks
@@ -135,14 +135,14 @@ def test_hours_of_slow_growth_reveal_what_minutes_cannot() -> None:
 
 
 def test_a_disk_of_another_host_is_not_evaluated() -> None:
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     part_ticks.tick({"pg.server": server(local=False), "host.mounts": mounts(99 * GB)})
     assert part_ticks.open == []
 
 
 def test_an_unresponsive_file_system_is_not_reported_as_full() -> None:
     row = host.Mount("/data", "/dev/vda", "ext4", "rw", "vda", DATA, status="timeout", note="stalled")
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     part_ticks.tick({"host.mounts": host.Mounts([row], {})})
     assert part_ticks.open == []
 
@@ -172,7 +172,7 @@ def temp_files_grown(
     sizes: list[float], *, free: float | None = 100 * GB, closed: list[float] | None = None, space: str = "pg_default"
 ) -> PartTicks:
     """What is concluded of temporary files of these sizes, five seconds apart, of pid 7."""
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     rows = sessions(activity(7, "active", application="report", user="bi", query="select 1"), now_us=NOW_US)
     known = {} if free is None else {"host.mounts": mounts(0, free)}
     part_ticks.tick({"pg.activity": rows, **known})

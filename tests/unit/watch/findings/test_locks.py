@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from dba_console.watch.findings.connections import RULES as CONNECTIONS
 from dba_console.watch.findings.locks import RULES as LOCKS
-from dba_console.watch.samples import postgres
-from tests.readings import activity, of
+from tests.readings import activity
 from tests.unit.watch.findings.server_ticks import ServerTicks, waiting
 
 RULES = (*LOCKS, *CONNECTIONS)
 DUMP, MIGRATION, HOLDER = 8001, 8123, 8200
 
 
-def lock_server() -> ServerTicks:
-    server = ServerTicks(RULES)
+@pytest.fixture
+def server() -> ServerTicks:
+    server = ServerTicks(*RULES)
     server.rows = server.pool(30)
     server.ticks(2)
     return server
@@ -61,8 +62,7 @@ def clear_waits(server: ServerTicks) -> None:
 # -- queues
 
 
-def test_a_queue_behind_ddl_behind_a_dump_is_one_finding_that_names_all_three() -> None:
-    server = lock_server()
+def test_a_queue_behind_ddl_behind_a_dump_is_one_finding_that_names_all_three(server: ServerTicks) -> None:
     dump(server)
     migration(server, DUMP)
     block_sessions(server, 20, MIGRATION)
@@ -75,10 +75,14 @@ def test_a_queue_behind_ddl_behind_a_dump_is_one_finding_that_names_all_three() 
     assert row.evidence["root_pid"] == DUMP
     assert row.evidence["waiter_pid"] == MIGRATION
     assert row.evidence["behind"] == 20
+    for _ in range(30):
+        server.tick_unread()
+    server.only_one("lock-queue")  # while the locks cannot be read
+    clear_waits(server)
+    assert server.ticks(7) == [], "soon after it ended"
 
 
-def test_a_queue_starts_with_its_first_wait() -> None:
-    server = lock_server()
+def test_a_queue_starts_with_its_first_wait(server: ServerTicks) -> None:
     dump(server)
     began = server.ago(40)
     migration(server, DUMP, waited_s=40)
@@ -89,17 +93,18 @@ def test_a_queue_starts_with_its_first_wait() -> None:
     assert row.severity == "critical", "five behind it for longer than ten seconds"
 
 
-def test_a_short_queue_is_a_warning() -> None:
-    server = lock_server()
+def test_a_short_queue_is_a_warning_while_any_session_waits(server: ServerTicks) -> None:
     dump(server)
     migration(server, DUMP)
     block_sessions(server, 4, MIGRATION)
     server.ticks(20)
     assert server.only_one("lock-queue").severity == "warning"
+    server.locks = server.locks[:2]
+    server.ticks(30)
+    assert server.only_one("lock-queue").evidence["behind"] == 1
 
 
-def test_ddl_that_waits_briefly_on_a_busy_server_is_not_a_finding() -> None:
-    server = lock_server()
+def test_ddl_that_waits_briefly_on_a_busy_server_is_not_a_finding(server: ServerTicks) -> None:
     session(server, HOLDER, query="select count(*) from orders", open_s=1)
     for _ in range(5):
         migration(server, HOLDER)
@@ -110,29 +115,7 @@ def test_ddl_that_waits_briefly_on_a_busy_server_is_not_a_finding() -> None:
     assert server.raised == []
 
 
-def test_a_queue_clears_soon_after_it_ends() -> None:
-    server = lock_server()
-    dump(server)
-    migration(server, DUMP)
-    block_sessions(server, 20, MIGRATION)
-    server.ticks(3)
-    clear_waits(server)
-    assert server.ticks(7) == []
-
-
-def test_a_reported_queue_stays_while_any_session_waits() -> None:
-    server = lock_server()
-    dump(server)
-    migration(server, DUMP)
-    block_sessions(server, 4, MIGRATION)
-    server.ticks(3)
-    server.locks = server.locks[:2]
-    server.ticks(30)
-    assert server.only_one("lock-queue").evidence["behind"] == 1
-
-
-def test_an_index_build_that_waits_for_a_writer_blocks_later_writers() -> None:
-    server = lock_server()
+def test_an_index_build_that_waits_for_a_writer_blocks_later_writers(server: ServerTicks) -> None:
     session(server, HOLDER, query="update orders set paid = true")
     blocked(server, MIGRATION, HOLDER, query="create index on orders (paid)", mode="ShareLock")
     block_sessions(server, 6, MIGRATION)
@@ -140,20 +123,8 @@ def test_an_index_build_that_waits_for_a_writer_blocks_later_writers() -> None:
     assert server.only_one("lock-queue").evidence["waiter_mode"] == "ShareLock"
 
 
-def test_a_queue_stays_reported_while_the_locks_cannot_be_read() -> None:
-    server = lock_server()
-    dump(server)
-    migration(server, DUMP)
-    block_sessions(server, 20, MIGRATION)
-    server.ticks(3)
-    for _ in range(30):
-        server.tick_unread()
-    server.only_one("lock-queue")
-
-
-def test_waits_for_rows_are_not_a_ddl_queue() -> None:
+def test_waits_for_rows_are_not_a_ddl_queue(server: ServerTicks) -> None:
     """The wait for a row takes ExclusiveLock on a tuple, which is no lock of DDL."""
-    server = lock_server()
     session(server, HOLDER, query="update orders set paid = true")
     blocked(server, 1000, HOLDER, waited_s=3, mode="ExclusiveLock", locktype="tuple")
     for pid in range(1001, 1010):
@@ -162,8 +133,7 @@ def test_waits_for_rows_are_not_a_ddl_queue() -> None:
     server.only_one("lock-blocker")
 
 
-def test_a_queue_behind_an_idle_transaction_is_reported_with_what_must_be_terminated() -> None:
-    server = lock_server()
+def test_a_queue_behind_an_idle_transaction_is_reported_with_what_must_be_terminated(server: ServerTicks) -> None:
     session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=200, backend_xid=5)
     migration(server, HOLDER, waited_s=20)
     block_sessions(server, 12, MIGRATION, waited_s=15)
@@ -175,8 +145,7 @@ def test_a_queue_behind_an_idle_transaction_is_reported_with_what_must_be_termin
     assert row.runbook == "idle-in-transaction"
 
 
-def test_a_queue_behind_a_queue_is_reported_with_the_first_one() -> None:
-    server = lock_server()
+def test_a_queue_behind_a_queue_is_reported_with_the_first_one(server: ServerTicks) -> None:
     dump(server)
     migration(server, DUMP)
     blocked(server, 8124, MIGRATION, query="truncate orders", mode="AccessExclusiveLock")
@@ -186,9 +155,8 @@ def test_a_queue_behind_a_queue_is_reported_with_the_first_one() -> None:
     assert (row.evidence["waiter_pid"], row.evidence["behind"]) == (MIGRATION, 7)
 
 
-def test_without_a_wait_start_from_the_server_the_first_observation_is_used() -> None:
+def test_without_a_wait_start_from_the_server_the_first_observation_is_used(server: ServerTicks) -> None:
     """13 has no pg_locks.waitstart."""
-    server = lock_server()
     dump(server)
     migration(server, DUMP)
     block_sessions(server, 6, MIGRATION)
@@ -202,8 +170,7 @@ def test_without_a_wait_start_from_the_server_the_first_observation_is_used() ->
 # -- blockers
 
 
-def test_a_session_that_blocks_one_other_is_reported_after_ten_seconds() -> None:
-    server = lock_server()
+def test_a_session_that_blocks_one_other_is_reported_after_ten_seconds(server: ServerTicks) -> None:
     session(server, HOLDER, application="batch", query="update orders set paid = true", open_s=5)
     blocked(server, 1000, HOLDER, waited_s=5, query="update orders set paid = false", locktype="transactionid")
     assert server.ticks(4) == []
@@ -216,17 +183,15 @@ def test_a_session_that_blocks_one_other_is_reported_after_ten_seconds() -> None
     )
 
 
-def test_a_session_that_blocks_many_for_long_is_critical() -> None:
-    server = lock_server()
+def test_a_session_that_blocks_many_for_long_is_critical(server: ServerTicks) -> None:
     session(server, HOLDER, query="update orders set paid = true", open_s=40)
     block_sessions(server, 22, HOLDER, waited_s=35)
     server.ticks(2)
     assert server.only_one("lock-blocker").severity == "critical"
 
 
-def test_hot_rows_passed_between_sessions_are_not_a_blocker() -> None:
+def test_hot_rows_passed_between_sessions_are_not_a_blocker(server: ServerTicks) -> None:
     """Every second another transaction holds the row; those in the queue wait for three seconds in all."""
-    server = lock_server()
     for second in range(30):
         clear_waits(server)
         session(server, 9000 + second, query="update branches set balance = 0", open_s=0.1)
@@ -235,20 +200,9 @@ def test_hot_rows_passed_between_sessions_are_not_a_blocker() -> None:
     assert server.raised == []
 
 
-def test_a_prepared_transaction_that_blocks_others_is_named() -> None:
-    server = lock_server()
-    holder = of(postgres.HorizonHolder, kind="prepared", who="order-4711", xid_age=10)
-    server.extra = {"pg.horizon": postgres.Horizon([holder])}
-    block_sessions(server, 5, 0, waited_s=5)
-    server.ticks(2)
-    row = server.only_one("lock-blocker")
-    assert "for the prepared transaction order-4711" in row.text
-    assert row.evidence["root_pid"] == 0
-    assert "ROLLBACK PREPARED" in (row.advice or "")
-
-
-def test_a_dump_that_blocks_only_ddl_is_reported_with_the_dump() -> None:
-    server = lock_server()
+def test_a_dump_that_blocks_only_ddl_is_reported_with_the_dump_until_a_queue_grows_behind_it(
+    server: ServerTicks,
+) -> None:
     dump(server)
     migration(server, DUMP, waited_s=8)
     assert server.ticks(1) == []
@@ -256,14 +210,6 @@ def test_a_dump_that_blocks_only_ddl_is_reported_with_the_dump() -> None:
     row = server.only_one("dump-blocks")
     assert row.severity == "warning"
     assert "1 session waits for the dump pg_dump (backup, pid 8001)" in row.text
-
-
-def test_a_growing_queue_behind_a_dump_replaces_that_finding() -> None:
-    server = lock_server()
-    dump(server)
-    migration(server, DUMP, waited_s=15)
-    server.ticks(3)
-    server.only_one("dump-blocks")
     block_sessions(server, 12, MIGRATION)
     server.ticks(2)
     server.only_one("lock-queue")
@@ -271,24 +217,20 @@ def test_a_growing_queue_behind_a_dump_replaces_that_finding() -> None:
     assert server.only_one("lock-queue").chain == ["lock-queue"]
 
 
-def test_a_deadlock_is_left_to_the_server() -> None:
-    server = lock_server()
+def test_a_deadlock_is_left_to_the_server(server: ServerTicks) -> None:
+    assert server.ticks(60) == [], "nobody waits"
     blocked(server, 1000, 1001, waited_s=15)
     blocked(server, 1001, 1000, waited_s=15)
-    assert server.ticks(3) == []
-
-
-def test_no_waiting_session_is_not_a_finding() -> None:
-    server = lock_server()
-    server.ticks(60)
+    server.ticks(3)
     assert server.raised == []
 
 
 # -- transactions left open that hold others up
 
 
-def test_an_idle_transaction_that_blocks_others_is_reported_in_its_third_second() -> None:
-    server = lock_server()
+def test_an_idle_transaction_that_blocks_others_is_reported_in_its_third_second_and_critical_if_it_lasts(
+    server: ServerTicks,
+) -> None:
     query = "update branches set filler = 'new'"
     session(server, HOLDER, "idle in transaction", application="price-correction", open_s=0, query=query)
     block_sessions(server, 18, HOLDER)
@@ -298,20 +240,13 @@ def test_an_idle_transaction_that_blocks_others_is_reported_in_its_third_second(
     assert "and 18 sessions wait for it" in row.text
     assert row.text.endswith("last statement: update branches set filler = 'new'")
     assert (row.evidence["behind"], row.evidence["pid"]) == (18, HOLDER)
-
-
-def test_an_idle_transaction_that_blocks_many_for_long_is_critical() -> None:
-    server = lock_server()
-    session(server, HOLDER, "idle in transaction", open_s=0)
-    block_sessions(server, 6, HOLDER)
-    server.ticks(28)
+    server.ticks(25)
     assert server.only_one("idle-in-transaction").severity == "warning"
     server.ticks(5)
     assert server.only_one("idle-in-transaction").severity == "critical"
 
 
-def test_a_blocking_transaction_is_named_before_an_older_one() -> None:
-    server = lock_server()
+def test_a_blocking_transaction_is_named_before_an_older_one(server: ServerTicks) -> None:
     session(server, 8300, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)
     session(server, HOLDER, "idle in transaction", application="price-correction", open_s=10)
     block_sessions(server, 2, HOLDER, waited_s=8)
@@ -319,8 +254,14 @@ def test_a_blocking_transaction_is_named_before_an_older_one() -> None:
     assert server.only_one("idle-in-transaction").text.startswith("price-correction")
 
 
-def test_a_pause_between_two_statements_is_not_a_finding() -> None:
-    server = lock_server()
+def test_a_forgotten_transaction_is_not_the_cause_of_filling_connections(server: ServerTicks) -> None:
+    server.rows = server.pool(220)
+    session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)
+    server.ticks(3)
+    assert sorted(server.ids) == ["connections-filling", "idle-in-transaction"]
+
+
+def test_a_pause_between_two_statements_is_not_a_finding(server: ServerTicks) -> None:
     for _ in range(20):
         clear_waits(server)
         session(server, HOLDER, "idle in transaction", open_s=0.2)
@@ -329,9 +270,8 @@ def test_a_pause_between_two_statements_is_not_a_finding() -> None:
     assert server.raised == []
 
 
-def test_the_leader_of_a_parallel_dump_is_not_an_idle_transaction() -> None:
+def test_the_leader_of_a_parallel_dump_is_not_an_idle_transaction(server: ServerTicks) -> None:
     """It waits idle in its transaction while its workers copy, and holds ACCESS SHARE on every table."""
-    server = lock_server()
     dump(server)
     server.rows = [structs.replace(row, state="idle in transaction") for row in server.rows if row.pid == DUMP]
     migration(server, DUMP, waited_s=15)
@@ -342,8 +282,7 @@ def test_the_leader_of_a_parallel_dump_is_not_an_idle_transaction() -> None:
 # -- causes
 
 
-def test_connections_that_fill_up_because_of_a_queue_are_one_finding() -> None:
-    server = lock_server()
+def test_connections_that_fill_up_because_of_a_queue_are_one_finding(server: ServerTicks) -> None:
     server.rows = server.pool(30)
     dump(server)
     migration(server, DUMP)
@@ -354,11 +293,3 @@ def test_connections_that_fill_up_because_of_a_queue_are_one_finding() -> None:
     assert "connections-filling" in row.chain
     assert row.text.startswith("Connections fill (")
     assert " because 210 sessions wait behind " in row.text
-
-
-def test_a_forgotten_transaction_is_not_the_cause_of_filling_connections() -> None:
-    server = lock_server()
-    server.rows = server.pool(220)
-    session(server, HOLDER, "idle in transaction", application="monthly-report", open_s=400, backend_xid=5)
-    server.ticks(3)
-    assert sorted(row.id for row in server.open) == ["connections-filling", "idle-in-transaction"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings import connections, io, memory
 from dba_console.watch.findings.finding_groups import (
     SignalTracker,
@@ -15,14 +14,16 @@ from dba_console.watch.findings.finding_groups import (
 )
 from dba_console.watch.findings.rule import Signal
 from dba_console.watch.samples.findings import FindingNow
+from tests.readings import server
 from tests.unit.watch.findings.host_ticks import GB, MB, HostTicks
 
 BOTH = [*memory.RULES, *io.RULES]
 
 
-def calm_host(limits: Limits | None = None) -> HostTicks:
+@pytest.fixture
+def host_ticks() -> HostTicks:
     """Half a minute of an ordinary host, 100 MB/s read."""
-    host_ticks = HostTicks(BOTH, limits)
+    host_ticks = HostTicks(*BOTH)
     host_ticks.seconds(30, vda={"reads": 200, "read_sectors": 200 * 1024, "read_ms": 100, "io_ms": 300})
     assert host_ticks.open == []
     return host_ticks
@@ -34,18 +35,19 @@ def reclaimed(host_ticks: HostTicks, bytes_: int, actor: str = "pgsteal_kswapd")
     return host_ticks.ticks(7)
 
 
-def test_cache_reclaimed_without_a_shortage_is_reported_with_its_reclaimer() -> None:
-    host_ticks = calm_host()
+def test_cache_reclaimed_without_a_shortage_is_reported_with_its_reclaimer_until_the_cache_is_stable(
+    host_ticks: HostTicks,
+) -> None:
     reclaimed(host_ticks, 5 * GB)
     found = host_ticks.one("memory-reclaim")
     assert found.severity == "info"
     assert found.text == ("Page cache fell 5.0 GB and free memory rose 5.0 GB: memory reclaim (kswapd, no shortage)")
     assert found.evidence["reclaim_kswapd_bytes"] == 5 * GB
     assert found.advice and "watermark_boost_factor" in found.advice
+    assert host_ticks.ticks(60) == []
 
 
-def test_a_tenth_of_memory_within_half_a_minute_is_a_warning() -> None:
-    host_ticks = calm_host()
+def test_a_tenth_of_memory_within_half_a_minute_is_a_warning(host_ticks: HostTicks) -> None:
     for _ in range(10):
         host_ticks.drop_cache(2 * GB, pgsteal_file=2 * GB, pgsteal_kswapd=2 * GB)
         host_ticks.tick()
@@ -56,7 +58,7 @@ def test_a_tenth_of_memory_within_half_a_minute_is_a_warning() -> None:
 
 def test_a_growing_pool_of_huge_pages_is_reported_as_such() -> None:
     """Its pages are neither cached nor free, and no program has them."""
-    host_ticks = HostTicks(BOTH)
+    host_ticks = HostTicks(*BOTH)
     host_ticks.memory |= {"huge_total": 4096, "huge_page_size": 2 * MB}
     host_ticks.ticks(10)
     host_ticks.memory["huge_total"] += 10 * 1024
@@ -65,14 +67,7 @@ def test_a_growing_pool_of_huge_pages_is_reported_as_such() -> None:
     assert host_ticks.one("memory-reclaim").text.endswith("memory reclaim (the pool of huge pages grew)")
 
 
-def test_it_clears_when_the_cache_stays_stable() -> None:
-    host_ticks = calm_host()
-    reclaimed(host_ticks, 5 * GB)
-    assert host_ticks.ticks(60) == []
-
-
-def test_reclaim_with_stalled_io_is_one_critical_finding_with_its_runbook() -> None:
-    host_ticks = calm_host()
+def test_reclaim_with_stalled_io_is_one_critical_finding_with_its_runbook(host_ticks: HostTicks) -> None:
     host_ticks.drop_cache(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
     for _ in range(6):
         host_ticks.set_waiting_sessions(30)
@@ -86,8 +81,7 @@ def test_reclaim_with_stalled_io_is_one_critical_finding_with_its_runbook() -> N
     )
 
 
-def test_reclaim_and_stall_are_reported_within_five_seconds() -> None:
-    host_ticks = calm_host()
+def test_reclaim_and_stall_are_reported_within_five_seconds(host_ticks: HostTicks) -> None:
     begun = host_ticks.at_s
     host_ticks.drop_cache(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
     while "reclaim-stall" not in host_ticks.ids:
@@ -96,8 +90,7 @@ def test_reclaim_and_stall_are_reported_within_five_seconds() -> None:
         host_ticks.seconds(1, stalled_pct=100)
 
 
-def test_the_freeze_cycles_of_a_recurring_stall_are_one_finding() -> None:
-    host_ticks = calm_host()
+def test_the_freeze_cycles_of_a_recurring_stall_are_one_finding(host_ticks: HostTicks) -> None:
     for _ in range(3):
         host_ticks.drop_cache(4 * GB, pgsteal_file=4 * GB, pgsteal_kswapd=4 * GB)
         for _ in range(9):
@@ -141,7 +134,7 @@ def test_the_sentence_of_the_whole_group_reads_as_one() -> None:
 
 def test_a_stall_is_detected_on_a_kernel_without_psi() -> None:
     """2.6.32 as in story S1: blocked tasks and bytes read and written is all there is."""
-    host_ticks = HostTicks(BOTH)
+    host_ticks = HostTicks(*BOTH)
     host_ticks.io_stalled_us = None
     host_ticks.vmstat["pgsteal_file"] = None
     host_ticks.seconds(60, vda={"reads": 200, "read_sectors": 200 * 1024, "read_ms": 100, "io_ms": 300})
@@ -152,8 +145,7 @@ def test_a_stall_is_detected_on_a_kernel_without_psi() -> None:
     assert "almost nothing read or written" in host_ticks.one("reclaim-stall").text
 
 
-def test_a_file_freed_during_an_io_stall_is_not_named_as_its_cause() -> None:
-    host_ticks = calm_host()
+def test_a_file_freed_during_an_io_stall_is_not_named_as_its_cause(host_ticks: HostTicks) -> None:
     host_ticks.drop_cache(5 * GB)
     for _ in range(8):
         host_ticks.set_waiting_sessions(3)
@@ -161,22 +153,13 @@ def test_a_file_freed_during_an_io_stall_is_not_named_as_its_cause() -> None:
     assert [(row.id, row.severity) for row in host_ticks.open] == [("io-stalled", "warning")]
 
 
-def test_a_cache_fall_long_after_the_start_of_an_io_stall_is_not_its_cause() -> None:
-    host_ticks = calm_host()
+def test_a_cache_fall_long_after_the_start_of_an_io_stall_is_not_its_cause(host_ticks: HostTicks) -> None:
     for second in range(20):
         if second == 12:
             host_ticks.drop_cache(5 * GB, pgsteal_file=5 * GB)
         host_ticks.set_waiting_sessions(30)
         host_ticks.seconds(1, stalled_pct=90)
     assert "io-stalled" in host_ticks.ids
-    assert "reclaim-stall" not in host_ticks.raised
-
-
-def test_a_cache_fall_after_the_stall_is_not_its_cause() -> None:
-    host_ticks = calm_host()
-    for _ in range(8):
-        host_ticks.set_waiting_sessions(30)
-        host_ticks.seconds(1, stalled_pct=90)
     host_ticks.rows = []
     host_ticks.seconds(6, stalled_pct=30)
     host_ticks.drop_cache(5 * GB, pgsteal_file=5 * GB)
@@ -184,8 +167,7 @@ def test_a_cache_fall_after_the_stall_is_not_its_cause() -> None:
     assert "reclaim-stall" not in host_ticks.raised
 
 
-def test_all_processes_waiting_for_memory_is_a_stall_too() -> None:
-    host_ticks = calm_host()
+def test_all_processes_waiting_for_memory_is_a_stall_too(host_ticks: HostTicks) -> None:
     host_ticks.drop_cache(5 * GB, pgsteal_file=5 * GB, pgsteal_direct=5 * GB, allocstall=4000)
     for _ in range(5):
         host_ticks.memory_stalled_us += 600_000
@@ -193,27 +175,22 @@ def test_all_processes_waiting_for_memory_is_a_stall_too() -> None:
     assert "direct reclaim" in host_ticks.one("reclaim-stall").text
 
 
-def test_dropped_caches_are_reported_with_the_cost_of_rereading() -> None:
-    host_ticks = calm_host()
-    host_ticks.drop_cache(4 * GB, drop_pagecache=1)
+@pytest.mark.parametrize(("dropped", "severity", "cost"), [(4, "info", "41s"), (20, "warning", "3m25s")])
+def test_dropped_caches_are_reported_with_the_cost_of_rereading(
+    dropped: int, severity: str, cost: str, host_ticks: HostTicks
+) -> None:
+    """A tenth of memory is a warning."""
+    host_ticks.drop_cache(dropped * GB, drop_pagecache=1)
     host_ticks.ticks(3)
-    [found] = host_ticks.open
-    assert (found.id, found.severity) == ("cache-dropped", "info")
+    found = host_ticks.only_one("cache-dropped")
+    assert found.severity == severity
     assert found.text == (
-        "Page cache dropped: a process wrote drop_caches (drop_pagecache +1), 4.0 GB of cache dropped; "
-        "reading it again takes 41s at the 100 MB/s seen here"
+        f"Page cache dropped: a process wrote drop_caches (drop_pagecache +1), {dropped}.0 GB of cache dropped; "
+        f"reading it again takes {cost} at the 100 MB/s seen here"
     )
 
 
-def test_dropping_a_tenth_of_memory_is_a_warning() -> None:
-    host_ticks = calm_host()
-    host_ticks.drop_cache(20 * GB, drop_pagecache=1)
-    host_ticks.ticks(3)
-    assert [(row.id, row.severity) for row in host_ticks.open] == [("cache-dropped", "warning")]
-
-
-def test_a_drop_counted_one_reading_after_the_fall_is_not_reported_as_a_freed_file() -> None:
-    host_ticks = calm_host()
+def test_a_drop_counted_one_reading_after_the_fall_is_not_reported_as_a_freed_file(host_ticks: HostTicks) -> None:
     host_ticks.drop_cache(20 * GB)
     host_ticks.tick()
     host_ticks.drop_cache(-64 * MB, drop_pagecache=1)
@@ -221,8 +198,7 @@ def test_a_drop_counted_one_reading_after_the_fall_is_not_reported_as_a_freed_fi
     assert host_ticks.raised == ["cache-dropped"]
 
 
-def test_cache_dropped_while_io_stalls_is_part_of_the_stall() -> None:
-    host_ticks = calm_host()
+def test_cache_dropped_while_io_stalls_is_part_of_the_stall(host_ticks: HostTicks) -> None:
     host_ticks.drop_cache(20 * GB, drop_pagecache=1)
     for _ in range(6):
         host_ticks.set_waiting_sessions(30)
@@ -233,12 +209,9 @@ def test_cache_dropped_while_io_stalls_is_part_of_the_stall() -> None:
     assert "memory reclaim (a process wrote drop_caches)" in found.text
 
 
-def test_reread_bytes_are_counted_afterwards() -> None:
-    host_ticks = calm_host()
+def test_reread_bytes_are_counted_afterwards(host_ticks: HostTicks) -> None:
     reclaimed(host_ticks, 20 * GB)
-    for _ in range(12):
-        host_ticks.count("refault_file", 100 * MB // 4096)
-        host_ticks.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 900})
+    host_ticks.seconds(12, vda={**REREAD, "io_ms": 900}, counted=REFAULTS)
     found = host_ticks.one("memory-reclaim")
     assert "cache-reread" in found.chain
     assert "of page cache read again so far, at " in found.text
@@ -246,33 +219,30 @@ def test_reread_bytes_are_counted_afterwards() -> None:
     assert found.evidence["reread_bytes"] == pytest.approx(900 * MB, rel=0.35)
 
 
-def test_rereading_at_little_device_load_is_not_reported() -> None:
-    """100 MB/s, which keep this device busy for a tenth of its time."""
-    host_ticks = calm_host()
+REFAULTS = {"refault_file": 100 * MB // 4096}
+REREAD = {"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900}
+
+
+@pytest.mark.parametrize(
+    "vda",
+    [
+        pytest.param({**REREAD, "io_ms": 120}, id="100 MB/s keep this device busy for a tenth of its time"),
+        pytest.param({}, id="pages of a sparse file without disk reads"),
+    ],
+)
+def test_rereading_at_little_device_load_is_not_reported(vda: dict[str, int], host_ticks: HostTicks) -> None:
     reclaimed(host_ticks, 20 * GB)
-    for _ in range(12):
-        host_ticks.count("refault_file", 100 * MB // 4096)
-        host_ticks.seconds(1, vda={"reads": 900, "read_sectors": 120 * MB // 512, "read_ms": 900, "io_ms": 120})
+    host_ticks.seconds(15, vda=vda, counted=REFAULTS)
     assert "cache-reread" not in [name for row in host_ticks.open for name in row.chain]
 
 
-def test_after_dropped_caches_reads_beyond_the_typical_rate_count() -> None:
-    host_ticks = calm_host()
+def test_after_dropped_caches_reads_beyond_the_typical_rate_count(host_ticks: HostTicks) -> None:
     host_ticks.drop_cache(20 * GB, drop_pagecache=1)
     host_ticks.seconds(12, vda={"reads": 900, "read_sectors": 400 * MB // 512, "read_ms": 900, "io_ms": 900})
     assert host_ticks.one("cache-dropped").evidence["reread_bytes_per_s"] == pytest.approx(300 * MB, rel=0.01)
 
 
-def test_pages_of_a_sparse_file_without_disk_reads_cost_nothing() -> None:
-    host_ticks = HostTicks(BOTH)
-    host_ticks.ticks(10)
-    reclaimed(host_ticks, 20 * GB)
-    host_ticks.seconds(15, counted={"refault_file": 100 * MB // 4096})
-    assert "cache-reread" not in [name for row in host_ticks.open for name in row.chain]
-
-
-def test_refaults_without_a_preceding_fall_are_ordinary_reads() -> None:
-    host_ticks = calm_host()
+def test_refaults_without_a_preceding_fall_are_ordinary_reads(host_ticks: HostTicks) -> None:
     host_ticks.seconds(
         30, counted={"refault_file": 200 * MB // 4096}, vda={"reads": 900, "read_sectors": 400 * MB // 512}
     )
@@ -282,24 +252,21 @@ def test_refaults_without_a_preceding_fall_are_ordinary_reads() -> None:
 # What must stay quiet
 
 
-def test_a_compile_that_churns_the_cache_is_not_reclaim() -> None:
-    host_ticks = calm_host()
+@pytest.mark.parametrize(
+    ("fall", "reclaimed"),
+    [
+        pytest.param(600 * MB, 300 * MB, id="a compile that churns the cache"),
+        pytest.param(0, 500 * MB, id="a big file copied through a full cache"),
+    ],
+)
+def test_cache_that_comes_and_goes_is_not_reclaim(fall: int, reclaimed: int, host_ticks: HostTicks) -> None:
     for tick in range(60):
-        host_ticks.drop_cache(600 * MB if tick % 2 else -600 * MB, pgsteal_file=300 * MB, pgsteal_kswapd=300 * MB)
+        host_ticks.drop_cache(fall if tick % 2 else -fall, pgsteal_file=reclaimed, pgsteal_kswapd=reclaimed)
         host_ticks.tick()
     assert host_ticks.raised == []
 
 
-def test_a_big_file_copied_through_a_full_cache_is_not_reclaim() -> None:
-    host_ticks = calm_host()
-    for _ in range(60):
-        host_ticks.drop_cache(0, pgsteal_file=500 * MB, pgsteal_kswapd=500 * MB)
-        host_ticks.tick()
-    assert host_ticks.raised == []
-
-
-def test_a_process_of_4_gb_that_starts_and_ends_is_not_reclaim() -> None:
-    host_ticks = calm_host()
+def test_a_process_of_4_gb_that_starts_and_ends_is_not_reclaim(host_ticks: HostTicks) -> None:
     for _ in range(8):
         host_ticks.memory["anon"] += 4 * GB // 8
         host_ticks.drop_cache(4 * GB // 8, free=0, pgsteal_file=4 * GB // 8, pgsteal_kswapd=4 * GB // 8)
@@ -311,16 +278,14 @@ def test_a_process_of_4_gb_that_starts_and_ends_is_not_reclaim() -> None:
     assert all(row.severity != "critical" for row in host_ticks.open)
 
 
-def test_a_server_restart_frees_shared_memory_and_is_not_a_cache_fall() -> None:
-    host_ticks = calm_host()
+def test_a_server_restart_frees_shared_memory_and_is_not_a_cache_fall(host_ticks: HostTicks) -> None:
     host_ticks.memory["shmem"] = 0
     host_ticks.drop_cache(8 * GB)
     host_ticks.ticks(5)
     assert host_ticks.raised == []
 
 
-def test_a_dropped_table_is_not_a_finding_below_a_tenth_of_memory() -> None:
-    host_ticks = calm_host()
+def test_a_dropped_table_is_not_a_finding_below_a_tenth_of_memory(host_ticks: HostTicks) -> None:
     host_ticks.drop_cache(5 * GB)
     host_ticks.ticks(5)
     assert host_ticks.raised == []
@@ -331,28 +296,21 @@ def test_a_dropped_table_is_not_a_finding_below_a_tenth_of_memory() -> None:
 
 
 def test_the_first_ticks_raise_nothing() -> None:
-    host_ticks = HostTicks(BOTH)
+    host_ticks = HostTicks(*BOTH)
     host_ticks.vmstat["drop_pagecache"] = 17
     host_ticks.io_stalled_us = 900_000_000_000
     assert host_ticks.ticks(3) == []
 
 
-def test_a_fall_during_a_gap_raises_nothing() -> None:
-    host_ticks = calm_host()
+@pytest.mark.parametrize("boot", ["b1", "b2"], ids=["during a gap", "before another run of the agent"])
+def test_an_unobserved_fall_raises_nothing(boot: str, host_ticks: HostTicks) -> None:
+    host_ticks.boot = boot
     host_ticks.drop_cache(40 * GB, pgsteal_file=40 * GB, pgsteal_kswapd=40 * GB, drop_pagecache=1)
-    host_ticks.tick(60)
+    host_ticks.tick(60 if boot == "b1" else 1)
     assert host_ticks.ticks(5) == []
 
 
-def test_another_run_of_the_agent_starts_again() -> None:
-    host_ticks = calm_host()
-    host_ticks.boot = "b2"
-    host_ticks.drop_cache(40 * GB, drop_pagecache=3)
-    assert host_ticks.ticks(5) == []
-
-
-def test_restarted_counters_raise_nothing() -> None:
-    host_ticks = calm_host()
+def test_restarted_counters_raise_nothing(host_ticks: HostTicks) -> None:
     host_ticks.vmstat["drop_pagecache"] = 5
     host_ticks.ticks(70)
     host_ticks.changes.clear()
@@ -363,8 +321,7 @@ def test_restarted_counters_raise_nothing() -> None:
     assert host_ticks.raised == []
 
 
-def test_an_unknown_counter_is_not_read_as_zero() -> None:
-    host_ticks = calm_host()
+def test_an_unknown_counter_is_not_read_as_zero(host_ticks: HostTicks) -> None:
     for name in host_ticks.vmstat:
         host_ticks.vmstat[name] = None
     host_ticks.memory["cached"] -= 20 * GB
@@ -373,18 +330,14 @@ def test_an_unknown_counter_is_not_read_as_zero() -> None:
     assert host_ticks.one("memory-reclaim").text.endswith("memory reclaim (cause not known)")
 
 
-def test_numbers_of_another_host_raise_nothing() -> None:
-    from tests.readings import server  # the same reading, elsewhere
-
-    host_ticks = calm_host()
-    read = host_ticks._read
-    host_ticks._read = lambda: {**read(), "pg.server": server(local=False)}  # type: ignore[method-assign]
+def test_numbers_of_another_host_raise_nothing(host_ticks: HostTicks) -> None:
+    host_ticks.server = server(local=False)
     host_ticks.drop_cache(20 * GB, drop_pagecache=1)
     assert host_ticks.ticks(5) == []
 
 
 def test_oom_killed_processes_are_reported_for_a_quarter_of_an_hour() -> None:
-    host_ticks = HostTicks([rule for rule in memory.RULES if rule.name == "oom-kill"])
+    host_ticks = HostTicks("oom-kill")
     host_ticks.vmstat["oom_kill"] = 4
     assert host_ticks.ticks(3) == [], "that was before the console began"
     host_ticks.vmstat["oom_kill"] = 5

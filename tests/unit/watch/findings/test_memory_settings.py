@@ -11,7 +11,7 @@ from tests.unit.watch.findings.host_ticks import GB, HostTicks
 
 
 def swapping(pages_in: int, pages_out: int) -> HostTicks:
-    hosting = HostTicks(memory.RULES)
+    hosting = HostTicks(*memory.RULES)
     hosting.memory |= {"swap_total": 8 * GB, "swap_free": 7 * GB}
     hosting.seconds(15, counted={"pswpin": pages_in, "pswpout": pages_out})
     return hosting
@@ -32,19 +32,19 @@ def test_traffic_in_one_direction_or_none_is_not_a_finding(pages_in: int, pages_
 
 
 def test_much_used_swap_without_traffic_is_a_note_and_not_a_problem() -> None:
-    hosting = HostTicks(memory.RULES)
+    hosting = HostTicks(*memory.RULES)
     hosting.memory |= {"swap_total": 8 * GB, "swap_free": 3 * GB}
     assert [(row.id, row.severity) for row in hosting.ticks(3)] == [("swap-in-use", "info")]
 
 
 def test_a_host_without_swap_reports_nothing_of_it() -> None:
-    hosting = HostTicks(memory.RULES)
+    hosting = HostTicks(*memory.RULES)
     hosting.memory |= {"swap_total": 0, "swap_free": 0}
     assert hosting.seconds(15, counted={"pswpin": 0, "pswpout": 0}) == []
 
 
 def test_zone_reclaim_is_a_warning_with_the_recommended_setting() -> None:
-    hosting = HostTicks(memory.RULES)
+    hosting = HostTicks(*memory.RULES)
     hosting.settings = structs.replace(hosting.settings, zone_reclaim_mode=1)
     [found] = hosting.tick()
     assert (found.id, found.severity) == ("memory-settings:zone_reclaim_mode", "warning")
@@ -53,12 +53,12 @@ def test_zone_reclaim_is_a_warning_with_the_recommended_setting() -> None:
 
 def test_huge_pages_on_demand_are_a_note_if_shared_buffers_are_big() -> None:
     always = {"thp": "always", "thp_defrag": "always"}
-    hosting = HostTicks(memory.RULES)
+    hosting = HostTicks(*memory.RULES)
     hosting.settings = structs.replace(hosting.settings, **always)
     assert [(row.id, row.severity) for row in hosting.tick()] == [("memory-settings:transparent_hugepage", "info")]
-    small = HostTicks(memory.RULES, Limits(memory=MemoryLimits(thp_shared_buffers_bytes=64 * GB)))
+    small = HostTicks(*memory.RULES, limits=Limits(memory=MemoryLimits(thp_shared_buffers_bytes=64 * GB)))
     small.settings = hosting.settings
     assert small.tick() == []
-    madvise = HostTicks(memory.RULES)
+    madvise = HostTicks(*memory.RULES)
     madvise.settings = structs.replace(hosting.settings, thp_defrag="madvise")
     assert madvise.tick() == []

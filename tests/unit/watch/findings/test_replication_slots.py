@@ -7,19 +7,13 @@ from typing import Any
 import pytest
 
 from dba_console.core.thresholds import Limits, WalLimits
-from dba_console.watch.findings import wal
-from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
+from tests.build import GB, MB
 from tests.readings import of
-from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
-from tests.unit.watch.findings.wal_readings import GB, MB, SEGMENT, disk, standby
+from tests.unit.watch.findings.reading_ticks import SEGMENT, ReadingTicks, disk, only, primary, standby
 
 HOUR = 3600.0
-
-
-def rule(name: str) -> Rule:
-    return next(one for one in wal.RULES if one.name == name)
 
 
 class SlotTicks:
@@ -27,7 +21,7 @@ class SlotTicks:
 
     def __init__(self, available: int | None = 1000 * GB, limits: Limits | None = None) -> None:
         names = ("slot-retention", "slot-lost", "standby-gone")
-        self.watching = ReadingTicks(*(rule(name) for name in names), limits=limits)
+        self.watching = ReadingTicks(*names, limits=limits)
         self.lsn = 100 * GB
         self.watching.tick({"pg.server": primary()})
         if available is not None:
@@ -47,14 +41,12 @@ class SlotTicks:
         return of(postgres.Slot, **{**made, **fields})
 
 
-def test_a_fresh_slot_is_not_a_finding() -> None:
-    slots = SlotTicks()
-    assert slots.tick(slots.retain(3 * SEGMENT)) == {}
-    assert slots.tick(slots.retain(0, restart_lsn=None)) == {}
+@pytest.fixture
+def slots() -> SlotTicks:
+    return SlotTicks()
 
 
-def test_an_unread_slot_that_retains_a_gigabyte_is_a_warning() -> None:
-    slots = SlotTicks()
+def test_an_unread_slot_that_retains_a_gigabyte_is_a_warning(slots: SlotTicks) -> None:
     assert slots.tick(slots.retain(900 * MB)) == {}
     found = only(slots.tick(slots.retain(GB)))
     assert (found.id, found.severity) == ("slot-retention:old", "warning")
@@ -99,8 +91,7 @@ def test_a_growing_slot_has_a_fill_time_within_ten_seconds() -> None:
     assert "the disk of pg_wal (/pg) is full in 3m" in found.text
 
 
-def test_the_limit_of_the_slot_is_reported_before_that_of_the_disk() -> None:
-    slots = SlotTicks()
+def test_the_limit_of_the_slot_is_reported_before_that_of_the_disk(slots: SlotTicks) -> None:
     for tick in range(8):
         kept = 512 * MB + 32 * MB * tick
         findings = slots.tick(slots.retain(kept, safe_wal_size=GB - kept, wal_status="extended"))
@@ -116,15 +107,13 @@ def test_without_the_disks_of_the_host_there_is_no_fill_time() -> None:
     assert "full" not in found.text
 
 
-def test_a_slot_about_to_lose_its_wal_is_critical() -> None:
-    slots = SlotTicks()
+def test_a_slot_about_to_lose_its_wal_is_critical(slots: SlotTicks) -> None:
     found = only(slots.tick(slots.retain(GB, wal_status="unreserved", safe_wal_size=-5)))
     assert found.severity == "critical"
     assert "the next checkpoint may remove what it needs" in found.text
 
 
-def test_a_restarting_standby_has_a_grace_time() -> None:
-    slots = SlotTicks()
+def test_a_restarting_standby_has_a_grace_time(slots: SlotTicks) -> None:
     slots.tick(slots.retain(2 * SEGMENT, active_pid=7))
     for tick in range(29):
         assert slots.tick(slots.retain(2 * GB + tick * MB)) == {}
@@ -132,14 +121,12 @@ def test_a_restarting_standby_has_a_grace_time() -> None:
     assert set(slots.tick(slots.retain(2 * GB))) == {"slot-retention:old"}
 
 
-def test_a_slot_whose_reader_catches_up_is_not_a_finding() -> None:
-    slots = SlotTicks()
+def test_a_slot_whose_reader_catches_up_is_not_a_finding(slots: SlotTicks) -> None:
     for tick in range(60):
         assert slots.tick(slots.retain(20 * GB - tick * 100 * MB, active_pid=7)) == {}
 
 
-def test_growth_before_its_reader_returned_says_nothing_of_the_reader() -> None:
-    slots = SlotTicks()
+def test_growth_before_its_reader_returned_says_nothing_of_the_reader(slots: SlotTicks) -> None:
     slots.tick(slots.retain(SEGMENT, active_pid=7))
     for tick in range(45):
         slots.tick(slots.retain(GB + tick * 30 * MB))
@@ -150,8 +137,7 @@ def test_growth_before_its_reader_returned_says_nothing_of_the_reader() -> None:
     assert findings == {}
 
 
-def test_a_returned_reader_that_still_falls_behind_is_reported_after_half_a_minute() -> None:
-    slots = SlotTicks()
+def test_a_returned_reader_that_still_falls_behind_is_reported_after_half_a_minute(slots: SlotTicks) -> None:
     for tick in range(45):
         slots.tick(slots.retain(GB + tick * 30 * MB))
     reported = None
@@ -163,16 +149,14 @@ def test_a_returned_reader_that_still_falls_behind_is_reported_after_half_a_minu
     assert 30 <= reported <= 45
 
 
-def test_a_reader_that_reconnects_is_one_reader() -> None:
-    slots = SlotTicks()
+def test_a_reader_that_reconnects_is_one_reader(slots: SlotTicks) -> None:
     for tick in range(30):
         pid = None if tick % 4 == 3 else 100 + tick // 4
         findings = slots.tick(slots.retain(2 * GB + tick * 30 * MB, active_pid=pid))
     assert "read too slowly" in only(findings).text
 
 
-def test_a_slot_read_more_slowly_than_wal_is_written_is_a_warning_within_a_minute() -> None:
-    slots = SlotTicks()
+def test_a_slot_read_more_slowly_than_wal_is_written_is_a_warning_within_a_minute(slots: SlotTicks) -> None:
     for tick in range(30):
         findings = slots.tick(slots.retain(2 * GB + tick * 10 * MB, active_pid=7))
     assert "read too slowly" in only(findings).text
@@ -187,28 +171,24 @@ def test_a_standby_behind_during_a_bulk_load_is_not_critical_an_hour_before_the_
     assert "is full in 5" in found.text
 
 
-def test_a_logical_slot_that_advances_in_steps_is_not_a_finding() -> None:
-    slots = SlotTicks()
+def test_a_logical_slot_that_advances_in_steps_is_not_a_finding(slots: SlotTicks) -> None:
     for tick in range(90):
         kept = 1200 * MB + (tick % 8) * 100 * MB
         assert slots.tick(slots.retain(kept, kind="logical", active_pid=7)) == {}
 
 
-def test_a_temporary_slot_ends_with_its_session_and_is_not_reported() -> None:
-    slots = SlotTicks()
+def test_a_temporary_slot_ends_with_its_session_and_is_not_reported(slots: SlotTicks) -> None:
     assert slots.tick(slots.retain(5 * GB, temporary=True)) == {}
 
 
 @pytest.mark.parametrize("fields", [{"wal_status": "lost"}, {"invalidation_reason": "idle_timeout"}])
-def test_a_lost_slot_is_reported_with_what_must_be_rebuilt(fields: dict[str, str]) -> None:
-    slots = SlotTicks()
+def test_a_lost_slot_is_reported_with_what_must_be_rebuilt(fields: dict[str, str], slots: SlotTicks) -> None:
     found = only(slots.tick(slots.retain(5 * GB, kind="logical", **fields)))
     assert (found.id, found.severity) == ("slot-lost:old", "warning")
     assert "its subscriber cannot continue" in found.text
 
 
-def test_a_slot_kept_for_a_lost_standby_is_one_finding() -> None:
-    slots = SlotTicks()
+def test_a_slot_kept_for_a_lost_standby_is_one_finding(slots: SlotTicks) -> None:
     streaming = standby("db3", pid=7, backend_start=slots.watching.ago(HOUR))
     slots.tick(slots.retain(SEGMENT, active_pid=7), standbys=[streaming])
     for _ in range(40):
@@ -224,23 +204,20 @@ def test_the_thresholds_are_those_of_the_configuration() -> None:
     assert set(slots.tick(slots.retain(120 * MB))) == {"slot-retention:old"}
 
 
-def test_the_synchronized_copy_of_a_slot_is_not_a_slot_with_a_lost_reader() -> None:
-    slots = SlotTicks()
+def test_the_synchronized_copy_of_a_slot_is_not_a_slot_with_a_lost_reader(slots: SlotTicks) -> None:
     copy = slots.retain(2 * GB, kind="logical", synced=True)
     found = only(slots.tick(copy, in_recovery=True))
     assert found.text == "Slot old retains 2.0 GB of WAL, a copy of the primary's slot"
     assert "on the primary" in (found.advice or "") and "Start its subscriber" not in (found.advice or "")
 
 
-def test_after_a_promotion_it_is_a_slot_like_others() -> None:
-    slots = SlotTicks()
+def test_after_a_promotion_it_is_a_slot_like_others(slots: SlotTicks) -> None:
     found = only(slots.tick(slots.retain(2 * GB, kind="logical", synced=True)))
     assert "not read" in found.text
     assert "Start its subscriber" in (found.advice or "")
 
 
-def test_a_lost_synchronized_copy_requires_no_rebuild() -> None:
-    slots = SlotTicks()
+def test_a_lost_synchronized_copy_requires_no_rebuild(slots: SlotTicks) -> None:
     lost = slots.retain(5 * GB, kind="logical", synced=True, invalidation_reason="wal_removed")
     found = only(slots.tick(lost, in_recovery=True))
     assert found.text == (

@@ -15,7 +15,7 @@ from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.sample import Status
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, of, server, sessions
-from tests.unit.watch.findings.part_ticks import PartTicks
+from tests.unit.watch.findings.reading_ticks import PartTicks
 
 CONNECTED: Mapping[str, Any] = {"pg.activity": sessions()}
 
@@ -28,7 +28,7 @@ def disconnected(kind: ConnectKind, text: str = "it failed") -> dict[str, tuple[
 
 def after_seconds(seconds: int, missing: dict[str, tuple[Status, str | None]], **parts: Any) -> PartTicks:
     """What is concluded when this has been so for that long, of a server that was there before."""
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     part_ticks.tick({"pg.server": server(), **CONNECTED})
     for _ in range(seconds + 1):
         part_ticks.tick(parts, missing=missing)
@@ -94,14 +94,14 @@ def test_the_shutdown_state_in_the_control_file_is_reported() -> None:
 
 
 def changed(before: dict[str, Any], now: dict[str, Any], **parts: Any) -> PartTicks:
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     part_ticks.tick({"pg.server": server(**before), **CONNECTED})
     part_ticks.tick({"pg.server": server(**now), **CONNECTED, **parts})
     return part_ticks
 
 
 def test_the_first_reading_is_not_a_change() -> None:
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     part_ticks.tick({"pg.server": server(), **CONNECTED})
     assert part_ticks.changes == []
 
@@ -147,7 +147,7 @@ def test_an_upgrade_is_one_finding_with_its_restart() -> None:
 
 
 def test_settings_are_reported_with_their_first_and_last_value() -> None:
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     for value in ("250", "300", "400"):
         part_ticks.tick({"pg.server": server(with_settings={"max_connections": value})}, after_s=30.0)
     (row,) = part_ticks.open
@@ -171,7 +171,7 @@ def test_a_crash_is_not_inferred_from_counters_with_low_values() -> None:
         return postgres.DatabaseStats([of(postgres.DatabaseStat, oid=5, name="app", xact_commit=commits)])
 
     for counts, crashed in (((90, 1), None), ((5000, 1), True), ((5000, 5001), False)):
-        part_ticks = PartTicks(RULES)
+        part_ticks = PartTicks(*RULES)
         part_ticks.tick({"pg.server": server(), "pg.databases": counted(counts[0]), **CONNECTED})
         part_ticks.tick({"pg.server": server(start_us=NOW_US), "pg.databases": counted(counts[1]), **CONNECTED})
         assert part_ticks.open[0].evidence["crashed"] is crashed
@@ -182,13 +182,13 @@ def test_a_stopped_postmaster_needs_two_seconds_and_its_own_process() -> None:
         rows = [of(host.Process, pid=100 + number, state=state) for number, state in enumerate(states)]
         return host.Processes(100, rows, {state: states.count(state) for state in states}, len(rows))
 
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     for _ in range(2):
         part_ticks.tick({"host.processes": processes("T", "S")})
     assert part_ticks.open == []
     part_ticks.tick({"host.processes": processes("T", "S")})
     assert part_ticks.severities == {"postmaster-stopped": "critical"}
-    other = PartTicks(RULES)
+    other = PartTicks(*RULES)
     for _ in range(5):
         other.tick({"host.processes": processes("S", "T")})
     assert other.open == [], "a session that somebody debugs"
@@ -196,7 +196,7 @@ def test_a_stopped_postmaster_needs_two_seconds_and_its_own_process() -> None:
 
 def test_checkpointers_hidden_from_the_role_report_nothing() -> None:
     hidden = {"pg.activity": sessions(activity(9, None, backend_type=None))}
-    part_ticks = PartTicks(RULES)
+    part_ticks = PartTicks(*RULES)
     for _ in range(3):
         part_ticks.tick({"pg.server": server(), **hidden}, after_s=30.0)
     assert part_ticks.changes == []

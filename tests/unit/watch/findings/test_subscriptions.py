@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.findings import wal
 from dba_console.watch.samples.postgres import Subscription, Subscriptions
 from tests.readings import of
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
@@ -15,7 +14,7 @@ TURN_S = 30.0
 
 class SubscriptionTicks:
     def __init__(self) -> None:
-        self.watching = ReadingTicks(next(one for one in wal.RULES if one.name == "subscription-failing"))
+        self.watching = ReadingTicks("subscription-failing")
         self.watching.tick({"pg.server": primary()})
 
     def tick(self, ticks: int = 1, **fields: Any) -> Any:

@@ -6,26 +6,20 @@ from typing import Any
 
 import pytest
 
-from dba_console.watch.findings import wal
-from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
+from tests.build import GB, MB
 from tests.readings import of
-from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
-from tests.unit.watch.findings.wal_readings import GB, MB, disk
+from tests.unit.watch.findings.reading_ticks import ReadingTicks, disk, only, primary
 
 HOUR = 3600.0
-
-
-def rule(name: str) -> Rule:
-    return next(one for one in wal.RULES if one.name == name)
 
 
 class ArchiverTicks:
     """An archiver that archived ten files, the last a minute before the first tick."""
 
     def __init__(self, available: int = 1000 * GB) -> None:
-        self.watching = ReadingTicks(rule("archive-failing"), rule("archive-backlog"))
+        self.watching = ReadingTicks("archive-failing", "archive-backlog")
         self.archived_at: int | None = self.watching.ago(60)
         self.watching.tick({"pg.server": primary(), "host.mounts": disk(available)})
 
@@ -69,15 +63,6 @@ def test_the_third_failure_in_a_row_is_critical() -> None:
     assert "failed 3 times in a row" in found.text
 
 
-def test_it_clears_when_a_file_was_archived_again() -> None:
-    archive = ArchiverTicks()
-    archive.tick(failed=1, failed_s=0.5, ready=1)
-    for _ in range(12):
-        archive.archived_at = archive.watching.ago(0.1)
-        findings = archive.tick(failed=1, failed_s=60, ready=0)
-    assert findings == {}
-
-
 def test_an_archived_file_ends_a_series_of_failures() -> None:
     archive = ArchiverTicks()
     archive.tick(failed=2, failed_s=0.5, ready=1)
@@ -94,35 +79,14 @@ def test_an_archive_that_never_worked_counts_from_its_first_failure() -> None:
     assert "9 times in a row" in found.text and "none was ever archived" in found.text
 
 
-def test_an_idle_server_that_archives_nothing_is_not_a_finding() -> None:
-    archive = ArchiverTicks()
-    archive.archived_at = archive.watching.ago(10 * 86_400)
-    assert archive.tick() == {}
-
-
 def test_an_old_failure_without_waiting_files_is_not_a_finding() -> None:
     archive = ArchiverTicks()
     assert archive.tick(failed=3, failed_s=30, ready=0) == {}
 
 
-def test_reset_counters_report_nothing() -> None:
-    archive = ArchiverTicks()
-    archive.tick(failed=5)
-    archive.archived_at = None
-    reset = archive.tick(archived_count=0, last_archived_wal=None, ready=1, stats_reset=archive.watching.ago(1))
-    assert reset == {}
-
-
 def test_without_archiving_nothing_is_reported() -> None:
     archive = ArchiverTicks()
     assert archive.tick(failed=3, failed_s=1, ready=200, enabled=False) == {}
-
-
-def test_a_role_that_may_not_see_the_backlog_gets_the_failure_without_a_number() -> None:
-    archive = ArchiverTicks()
-    found = only(archive.tick(failed=1, failed_s=0.5, ready=None))
-    assert found.evidence["archive_ready_count"] is None
-    assert "pg_monitor" in found.text
 
 
 def test_the_fill_time_of_the_disk_is_reported_if_rate_and_free_space_are_known() -> None:
@@ -176,7 +140,7 @@ def test_a_backlog_that_fills_the_disk_within_the_hour_is_critical_and_a_constan
 
 
 def test_a_backlog_without_a_command_is_reported_as_such() -> None:
-    watching = ReadingTicks(rule("archive-backlog"))
+    watching = ReadingTicks("archive-backlog")
     archiver = of(postgres.Archiver, enabled=True, ready_count=20)
     found = only(watching.tick({"pg.server": primary(set={"archive_command": ""}), "pg.archiver": archiver}))
     assert found.text.startswith("Nothing archives WAL (no archive_command): 20 files")
@@ -197,7 +161,7 @@ def test_a_shrinking_backlog_is_reported_until_it_is_well_below() -> None:
 
 
 def placed(fstype: str, holds: list[str]) -> dict[str, FindingNow]:
-    return ReadingTicks(rule("wal-on-tmpfs")).tick({"host.mounts": disk(fstype=fstype, holds=holds)})
+    return ReadingTicks("wal-on-tmpfs").tick({"host.mounts": disk(fstype=fstype, holds=holds)})
 
 
 def test_wal_in_memory_is_a_warning() -> None:

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from dba_console.watch.findings import safety
-from dba_console.watch.findings.rule import Rule
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import activity, of, sessions
@@ -17,10 +15,6 @@ MILLION = 1_000_000
 STOP = 2_144_483_647
 
 
-def rule(name: str) -> Rule:
-    return next(one for one in safety.RULES if one.name == name)
-
-
 def xids(age: int, *, next_xid: int | None = None, mxid_age: int = 0, name: str = "appdb") -> postgres.Xids:
     rows = [postgres.DatabaseXid("postgres", 1000, 0), postgres.DatabaseXid(name, age, mxid_age)]
     return of(postgres.Xids, next_xid=next_xid, databases=rows)
@@ -28,7 +22,7 @@ def xids(age: int, *, next_xid: int | None = None, mxid_age: int = 0, name: str 
 
 def aged(age: int, major: int = 16, **fields: Any) -> dict[str, FindingNow]:
     """The findings of a first tick on a cluster of that age."""
-    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks = ReadingTicks("xid-wraparound")
     return ticks.tick({"pg.server": primary(major, **fields), "pg.xids": xids(age)})
 
 
@@ -94,7 +88,7 @@ def test_server_messages_are_quoted_in_the_wording_of_their_version(major: int, 
 
 
 def test_while_the_server_is_down_the_last_state_is_kept_for_ten_minutes() -> None:
-    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks = ReadingTicks("xid-wraparound")
     ticks.tick({"pg.server": primary(), "pg.xids": xids(900 * MILLION)})
     for _ in range(9):
         assert set(ticks.tick_without("pg.xids", after_s=60.0)) == {"xid-wraparound"}
@@ -107,7 +101,7 @@ def test_if_the_server_has_stopped_accepting_commands_that_is_reported() -> None
 
 
 def test_template0_counts_and_is_reported_as_closed() -> None:
-    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks = ReadingTicks("xid-wraparound")
     readings = {"pg.server": primary(closed=("template0",)), "pg.xids": xids(900 * MILLION, name="template0")}
     found = only(ticks.tick(readings))
     assert "database template0, which allows no connections," in found.text
@@ -115,7 +109,7 @@ def test_template0_counts_and_is_reported_as_closed() -> None:
 
 
 def test_the_xid_rate_gives_the_times() -> None:
-    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks = ReadingTicks("xid-wraparound")
     ticks.tick({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
     for step in range(1, 3):
         used = step * 30_000
@@ -127,21 +121,21 @@ def test_the_xid_rate_gives_the_times() -> None:
 
 
 def test_ids_used_up_within_a_day_are_critical() -> None:
-    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks = ReadingTicks("xid-wraparound")
     ticks.tick({"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)})
     later = {"pg.xids": xids(901 * MILLION, next_xid=10**10 + MILLION)}
     assert only(ticks.tick(later, after_s=30.0)).severity == "critical"
 
 
 def test_a_burst_on_a_young_cluster_is_not_a_finding_however_fast() -> None:
-    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks = ReadingTicks("xid-wraparound")
     ticks.tick({"pg.server": primary(), "pg.xids": xids(100 * MILLION, next_xid=10**10)})
     later = {"pg.xids": xids(103 * MILLION, next_xid=10**10 + 3 * MILLION)}
     assert ticks.tick(later, after_s=30.0) == {}
 
 
 def test_an_idle_server_reaches_no_limit_within_a_year() -> None:
-    ticks = ReadingTicks(rule("xid-wraparound"))
+    ticks = ReadingTicks("xid-wraparound")
     for _ in range(3):
         readings = {"pg.server": primary(), "pg.xids": xids(900 * MILLION, next_xid=10**10)}
         found = only(ticks.tick(readings, after_s=30.0))
@@ -149,7 +143,7 @@ def test_an_idle_server_reaches_no_limit_within_a_year() -> None:
 
 
 def test_a_server_of_unknown_version_is_not_evaluated() -> None:
-    assert ReadingTicks(rule("xid-wraparound")).tick({"pg.xids": xids(2_000 * MILLION)}) == {}
+    assert ReadingTicks("xid-wraparound").tick({"pg.xids": xids(2_000 * MILLION)}) == {}
 
 
 def test_on_a_standby_the_advice_refers_to_its_primary() -> None:
@@ -157,7 +151,7 @@ def test_on_a_standby_the_advice_refers_to_its_primary() -> None:
 
 
 def test_multixacts_have_a_finding_of_their_own() -> None:
-    ticks = ReadingTicks(rule("xid-wraparound"), rule("mxid-wraparound"))
+    ticks = ReadingTicks("xid-wraparound", "mxid-wraparound")
     found = only(ticks.tick({"pg.server": primary(), "pg.xids": xids(10 * MILLION, mxid_age=1_000 * MILLION)}))
     assert found.id == "mxid-wraparound"
     assert "1,144 M multixact ids left" in found.text
@@ -195,21 +189,21 @@ def vacuuming(ticks: ReadingTicks, query: str = QUERY, *, waits_s: float | None 
 
 
 def test_an_anti_wraparound_vacuum_is_reported_with_its_progress() -> None:
-    found = only(vacuuming(ReadingTicks(rule("wraparound-vacuum"))))
+    found = only(vacuuming(ReadingTicks("wraparound-vacuum")))
     assert found.severity == "info"
     assert found.text == "Autovacuum prevents wraparound of public.orders (scanning heap 41%)"
 
 
 def test_a_vacuum_that_blocks_others_is_a_warning() -> None:
-    found = only(vacuuming(ReadingTicks(rule("wraparound-vacuum")), waits_s=30.0))
+    found = only(vacuuming(ReadingTicks("wraparound-vacuum"), waits_s=30.0))
     assert found.severity == "warning"
     assert "1 session waits for it" in found.text
 
 
 def test_a_vacuum_that_only_just_blocks_others_is_not_a_warning() -> None:
-    assert only(vacuuming(ReadingTicks(rule("wraparound-vacuum")), waits_s=2.0)).severity == "info"
+    assert only(vacuuming(ReadingTicks("wraparound-vacuum"), waits_s=2.0)).severity == "info"
 
 
 @pytest.mark.parametrize("query", ["autovacuum: VACUUM public.orders", "<insufficient privilege>"])
 def test_any_other_vacuum_is_not_reported(query: str) -> None:
-    assert vacuuming(ReadingTicks(rule("wraparound-vacuum")), query) == {}
+    assert vacuuming(ReadingTicks("wraparound-vacuum"), query) == {}

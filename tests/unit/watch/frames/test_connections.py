@@ -97,11 +97,6 @@ def test_a_steady_rise_gives_the_time_when_the_server_is_full() -> None:
     assert panel.full_in_s is not None and 225 < panel.full_in_s < 245
 
 
-def test_a_few_connections_more_predict_nothing() -> None:
-    panel = connections(watched(activity(1)), rising(0.01, last=20))
-    assert panel.full_in_s is None
-
-
 def test_a_pool_that_has_opened_all_its_connections_stops_growing() -> None:
     counts = [*[6.0] * 120, *[6.0 + 6 * second for second in range(1, 31)], *[186.0] * 30]
     history = ChartHistory()

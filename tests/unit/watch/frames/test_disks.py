@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.disks import derive_disks
@@ -54,15 +55,11 @@ def test_a_file_system_without_an_inode_count_has_no_inode_percentage() -> None:
     assert disks(mount(inodes=0, inodes_free=0)).mounts[0].inodes_pct is None
 
 
-def test_steady_growth_gives_the_fill_time() -> None:
-    row = disks(mount(size=10 * GB, used=4 * GB, available=5 * GB), history=growing(1.0 * MB, 4.0 * GB)).mounts[0]
-    assert row.growth_bytes_per_s == pytest.approx(MB)
-    assert row.full_in_s == pytest.approx(5 * 1024, rel=0.01)
-
-
-def test_growth_below_the_rate_of_logs_predicts_nothing() -> None:
-    row = disks(mount(size=10 * GB, used=4 * GB, available=5 * GB), history=growing(0.1 * MB, 4.0 * GB)).mounts[0]
-    assert row.full_in_s is None
+@pytest.mark.parametrize(("mb_per_s", "full_in_s"), [(1.0, 5 * 1024), (0.1, None)])
+def test_growth_above_the_rate_of_logs_gives_the_fill_time(mb_per_s: float, full_in_s: float | None) -> None:
+    row = disks(mount(size=10 * GB, used=4 * GB, available=5 * GB), history=growing(mb_per_s * MB, 4.0 * GB)).mounts[0]
+    assert row.growth_bytes_per_s == pytest.approx(mb_per_s * MB)
+    assert row.full_in_s == (None if full_in_s is None else pytest.approx(full_in_s, rel=0.01))
 
 
 def test_a_full_file_system_is_full_now() -> None:
@@ -73,51 +70,34 @@ def test_the_first_reading_has_no_growth() -> None:
     assert disks(mount(used=GB, available=GB)).mounts[0].growth_bytes_per_s is None
 
 
-def warned(**fields: Any) -> list[str]:
-    return disks(mount(**fields)).warnings
+@pytest.mark.parametrize(
+    ("holds", "fields", "warning"),
+    [
+        ("data wal archive", {}, "archive and data, WAL share /data"),
+        ("data wal", {}, None),
+        ("wal", {"fstype": "tmpfs"}, "WAL on tmpfs (/data): lost at the next reboot"),
+        ("session", {"fstype": "nfs4"}, "sessions on nfs4 (/data)"),
+        ("backup", {"fstype": "nfs4"}, None),
+        ("data", {"options": "rw,discard,noatime"}, "discard"),
+        ("data", {"options": "rw,nodiscard"}, None),
+        ("data", {"used": 79, "available": 21}, None),
+        ("data", {"used": 80, "available": 20}, "/data is 80% full"),
+        ("wal", {"used": 91, "available": 9}, "stops when WAL"),
+        ("", {"used": 99, "available": 1, "options": "discard"}, None),
+    ],
+)
+def test_what_server_files_need_of_their_mount_is_a_warning(
+    holds: str, fields: dict[str, Any], warning: str | None
+) -> None:
+    found = disks(mount(holds=holds.split(), **fields)).warnings
+    assert found == [] if warning is None else warning in found[0]
 
 
-def test_wal_and_archive_on_one_mount_cause_a_warning() -> None:
-    assert "archive and data, WAL share /data" in warned(holds=["data", "wal", "archive"])[0]
-
-
-def test_data_and_wal_on_one_mount_cause_no_warning() -> None:
-    assert warned(holds=["data", "wal"]) == []
-
-
-def test_wal_in_memory_causes_a_warning() -> None:
-    assert warned(holds=["wal"], fstype="tmpfs") == ["WAL on tmpfs (/data): lost at the next reboot"]
-
-
-def test_a_recording_on_a_network_file_system_causes_a_warning_and_a_backup_does_not() -> None:
-    assert "sessions on nfs4 (/data)" in warned(holds=["session"], fstype="nfs4")[0]
-    assert warned(holds=["backup"], fstype="nfs4") == []
-
-
-def test_discard_causes_a_warning_and_nodiscard_does_not() -> None:
-    assert len(warned(holds=["data"], options="rw,discard,noatime")) == 1
-    assert warned(holds=["data"], options="rw,nodiscard") == []
-
-
-def test_fullness_causes_a_warning_from_eighty_percent_on() -> None:
-    assert warned(holds=["data"], used=79, available=21) == []
-    assert warned(holds=["data"], used=80, available=20) == ["/data is 80% full"]
-    assert "stops when WAL" in warned(holds=["wal"], used=91, available=9)[0]
-
-
-def test_a_mount_without_server_files_is_not_evaluated() -> None:
-    assert warned(holds=[], used=99, available=1, options="discard") == []
-
-
-def test_the_hit_ratio_is_that_of_the_interval() -> None:
-    old = of(postgres.DatabaseStat, oid=1, name="appdb", blks_hit=1_000_000, blks_read=0)
-    new = of(postgres.DatabaseStat, oid=1, name="appdb", blks_hit=1_000_010, blks_read=30, xact_commit=50)
-    rows = panel(series({"pg.databases": [postgres.DatabaseStats([old]), postgres.DatabaseStats([new])]}, step_s=5))
-    assert (rows.databases[0].hit_pct, rows.databases[0].commits_per_s) == (25.0, 10.0)
-
-
-def test_reset_statistics_of_a_database_have_no_rates() -> None:
-    old = of(postgres.DatabaseStat, oid=1, name="appdb", stats_reset=1)
-    new = of(postgres.DatabaseStat, oid=1, name="appdb", stats_reset=2, xact_commit=50)
-    rows = panel(series({"pg.databases": [postgres.DatabaseStats([old]), postgres.DatabaseStats([new])]}, step_s=5))
-    assert rows.databases[0].commits_per_s is None
+@pytest.mark.parametrize(("reset", "hit_pct", "commits_per_s"), [(1, 25.0, 10.0), (2, None, None)])
+def test_rates_of_a_database_are_those_of_an_interval_without_a_reset(
+    reset: int, hit_pct: float | None, commits_per_s: float | None
+) -> None:
+    old = of(postgres.DatabaseStat, oid=1, name="appdb", blks_hit=10**6, blks_read=0, stats_reset=1)
+    new = structs.replace(old, blks_hit=10**6 + 10, blks_read=30, xact_commit=50, stats_reset=reset)
+    row = panel(series({"pg.databases": [postgres.DatabaseStats([one]) for one in (old, new)]}, step_s=5)).databases[0]
+    assert (row.hit_pct, row.commits_per_s) == (hit_pct, commits_per_s)
