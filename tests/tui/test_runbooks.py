@@ -218,7 +218,7 @@ async def test_a_refusal_of_the_agent_is_shown_with_its_hint() -> None:
 
 async def test_a_runbook_that_does_not_compile_shows_why_and_cannot_be_started() -> None:
     async with opened(runbooks=RUNBOOKS) as screen:
-        await choose(screen, "does not compile")
+        await choose(screen, "has errors")
         assert "no such kind: chekc" in screen.text
         await screen.press("s")
         assert screen.feed.asked == [] and "cannot start" in screen.text
