@@ -41,7 +41,7 @@ from dba_console.watch.panels.time_formats import time_of_day
 from dba_console.watch.samples.event import Event
 
 
-class Change(NamedTuple):
+class RunChange(NamedTuple):
     """A change as a JSON object and as text."""
 
     fields: dict[str, Any]
@@ -57,9 +57,9 @@ MAX_WHOLE_ROWS = 20
 """Up to this many rows that do not fit are printed in full: text lines can be scrolled back."""
 
 
-def view_changes(before: RunView | None, now: RunView) -> list[Change]:
+def view_changes(before: RunView | None, now: RunView) -> list[RunChange]:
     """Return the changes in reading order: position, tables, activity, question, end."""
-    found: list[Change] = []
+    found: list[RunChange] = []
     if before is None:
         found.append(_run_change(now))
     else:
@@ -77,7 +77,7 @@ def view_changes(before: RunView | None, now: RunView) -> list[Change]:
         found.append(_question_change(now.question, now))
     if is_over(now) and (before is None or not is_over(before)):
         found.append(
-            Change(
+            RunChange(
                 {"event": "ended", "run": now.run, "state": now.state, "text": now.ending,
                  "summary": to_builtins(now.summary)},
                 lambda at_us, cells: _ended_lines(now, cells),
@@ -86,11 +86,11 @@ def view_changes(before: RunView | None, now: RunView) -> list[Change]:
     return found
 
 
-def record_change(event: Event) -> Change:
+def record_change(event: Event) -> RunChange:
     """Return a record of the run's journal, as it is in the session."""
     known = {name: event.details.get(name) for name in ("run", "seq", "step", "block", "execution", "state")}
     style: Style = "warn" if event.severity == "warning" else ""
-    return Change(
+    return RunChange(
         {"event": "record", **known, "kind": event.kind, "wall_us": event.wall_us, "tag": event.tag,
          "severity": event.severity, "who": event.who, "text": event.text},
         lambda at_us, cells: (
@@ -99,20 +99,20 @@ def record_change(event: Event) -> Change:
     )  # fmt: skip
 
 
-def message_change(text: str, event: str = "word", **fields: Any) -> Change:
+def message_change(text: str, event: str = "word", **fields: Any) -> RunChange:
     """Return a message of the client, or with another `event` one of the agent."""
-    return Change({"event": event, **fields, "text": text}, lambda at_us, cells: texts(text, cells, "warn"))
+    return RunChange({"event": event, **fields, "text": text}, lambda at_us, cells: texts(text, cells, "warn"))
 
 
-def answer_change(run: str, question: int, text: str) -> Change:
+def answer_change(run: str, question: int, text: str) -> RunChange:
     """Return an answer that was given as an option."""
     return _timed_change({"event": "answer", "run": run, "question": question, "text": text}, f"answered: {text}")
 
 
-def line_change(run: str, block: str, one: OutputLine) -> Change:
+def line_change(run: str, block: str, one: OutputLine) -> RunChange:
     """Return a line of a command's output."""
     fields = {"event": "line", "run": run, "block": block, **structs.asdict(one)}
-    return Change(fields, lambda at_us, cells: [output_line(one)])
+    return RunChange(fields, lambda at_us, cells: [output_line(one)])
 
 
 def is_over(view: RunView) -> bool:
@@ -120,14 +120,14 @@ def is_over(view: RunView) -> bool:
     return view.state in ENDED_STATES and view.question is None
 
 
-def _timed_change(fields: dict[str, Any], text: str) -> Change:
+def _timed_change(fields: dict[str, Any], text: str) -> RunChange:
     """Return a change that is one text at its time; nothing is printed without a text."""
-    return Change(fields, lambda at_us, cells: texts(f"{time_of_day(at_us)} {text}", cells) if text else [])
+    return RunChange(fields, lambda at_us, cells: texts(f"{time_of_day(at_us)} {text}", cells) if text else [])
 
 
-def _run_change(now: RunView) -> Change:
+def _run_change(now: RunView) -> RunChange:
     steps = [{"id": step.id, "title": step.title, "usual_s": step.usual_s} for step in now.steps]
-    return Change(
+    return RunChange(
         {"event": "run", "run": now.run, "runbook": now.runbook, "title": now.title, "mode": now.mode,
          "state": now.state, "target": now.target, "place": now.place or now.target, "identity": now.identity,
          "who": now.who, "driver": now.driver, "directory": now.directory, "steps": steps,
@@ -153,7 +153,7 @@ def _run_lines(now: RunView, cells: int) -> list[Line]:
     return [*lines, ()]
 
 
-def _state_changes(before: RunView, now: RunView) -> Iterator[Change]:
+def _state_changes(before: RunView, now: RunView) -> Iterator[RunChange]:
     # The question shows that it waits for an answer; its activity shows that it runs.
     quiet = {before.state, now.state} <= {"planned", "running", "waiting"}
     if before.state != now.state and not quiet and not is_over(now):
@@ -166,7 +166,7 @@ def _state_changes(before: RunView, now: RunView) -> Iterator[Change]:
         yield _timed_change({"event": "driver", "run": now.run, "driver": who}, text)
 
 
-def _step_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
+def _step_changes(before: RunView | None, now: RunView) -> Iterator[RunChange]:
     known: dict[str, StepView] = {} if before is None else {step.id: step for step in before.steps}
     new_step = before is None or before.current != now.current
     for number, step in enumerate(now.steps, start=1):
@@ -180,8 +180,8 @@ def _step_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
             yield _step_change(number, step, prose, now)
 
 
-def _step_change(number: int, step: StepView, prose: tuple[Prose, ...], now: RunView) -> Change:
-    return Change(
+def _step_change(number: int, step: StepView, prose: tuple[Prose, ...], now: RunView) -> RunChange:
+    return RunChange(
         {"event": "step", "run": now.run, "step": step.id, "number": number, "title": step.title,
          "state": step.state, "text": step.note, "round": step.round, "elapsed_s": step.elapsed_s,
          "usual_s": step.usual_s, "usual_from": step.usual_from, "point_of_no_return": step.point_of_no_return,
@@ -204,7 +204,7 @@ def _step_lines(number: int, step: StepView, prose: tuple[Prose, ...], at_us: in
     return [*lines, *prose_lines(prose, cells)]
 
 
-def _block_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
+def _block_changes(before: RunView | None, now: RunView) -> Iterator[RunChange]:
     known: dict[str, BlockView] = {} if before is None else {block.id: block for block in before.blocks}
     asked_block = "" if now.question is None else now.question.block
     for block in now.blocks:
@@ -216,11 +216,11 @@ def _block_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
         yield _block_change(block if first else structs.replace(block, exact=""), now)
 
 
-def _block_change(block: BlockView, now: RunView) -> Change:
+def _block_change(block: BlockView, now: RunView) -> RunChange:
     ended = block.state in ("ok", "failed", "skipped", "unknown", "undone")
     # Its record has the outcome.
     drawn = structs.replace(block, note="") if ended else block
-    return Change(
+    return RunChange(
         {"event": "block", "run": now.run, "step": now.current, "block": block.id, "kind": block.kind,
          "title": block.title, "state": block.state, "text": block.note, "exact": block.exact,
          "elapsed_s": block.elapsed_s, "usual_s": block.usual_s},
@@ -228,15 +228,15 @@ def _block_change(block: BlockView, now: RunView) -> Change:
     )  # fmt: skip
 
 
-def _table_change(event: str, table: RunTable, now: RunView) -> Change:
+def _table_change(event: str, table: RunTable, now: RunView) -> RunChange:
     """Return new rows: measurements or a preview."""
-    return Change(
+    return RunChange(
         {"event": event, "run": now.run, "table": {"block": "", **to_builtins(table)}},
         lambda at_us, cells: values_table(table, cells, few=MAX_WHOLE_ROWS),
     )
 
 
-def _table_position(found: list[Change], block: str, now: RunView) -> int:
+def _table_position(found: list[RunChange], block: str, now: RunView) -> int:
     """Return the index for the rows of a block: right after it, even if the run is further on."""
     places = {"block": block, "step": block.partition("/")[0]}
     kinds = [one.fields["event"] for one in found]
@@ -252,7 +252,7 @@ def _table_position(found: list[Change], block: str, now: RunView) -> int:
     return next((index for index, kind in enumerate(kinds) if kind in places), len(found))
 
 
-def _activity_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
+def _activity_changes(before: RunView | None, now: RunView) -> Iterator[RunChange]:
     same_block = before is not None and before.block == now.block
     if now.waiting is not None and (before is None or before.waiting != now.waiting):
         yield _waiting_change(now.waiting, now, begins=before is None or before.waiting is None or not same_block)
@@ -265,12 +265,12 @@ def _activity_changes(before: RunView | None, now: RunView) -> Iterator[Change]:
     if now.journal != ("" if before is None else before.journal):
         text = f"journal of this run: {now.journal}" if now.journal else "the journal of this run is on disk again"
         style: Style = "warn" if now.journal else "ok"
-        yield Change(
+        yield RunChange(
             {"event": "journal", "run": now.run, "text": now.journal}, lambda at_us, cells: texts(text, cells, style)
         )
 
 
-def _waiting_change(waiting: WaitView, now: RunView, *, begins: bool) -> Change:
+def _waiting_change(waiting: WaitView, now: RunView, *, begins: bool) -> RunChange:
     held = "" if waiting.hold_for_s is None else f", condition true for {short_time(waiting.holds_s or 0.0)}"
     left = f", {waiting.left} left" if waiting.left else ""
     change = _timed_change(
@@ -280,9 +280,9 @@ def _waiting_change(waiting: WaitView, now: RunView, *, begins: bool) -> Change:
     return change._replace(draw=lambda at_us, cells: waiting_lines(waiting, cells)) if begins else change
 
 
-def _question_change(question: Question, now: RunView) -> Change:
+def _question_change(question: Question, now: RunView) -> RunChange:
     fields: dict[str, Any] = to_builtins(question)
-    return Change(
+    return RunChange(
         {"event": "question", "run": now.run, "question": fields.pop("id"), **fields},
         lambda at_us, cells: _question_lines(question, cells),
     )
@@ -318,18 +318,18 @@ PIPE_WIDTH = 160
 """Columns of a line if stdout is not a terminal: a pipe does not wrap, and a table needs some width."""
 
 
-def change_lines(change: Change, at_us: int, cells: int) -> list[Line]:
+def change_lines(change: RunChange, at_us: int, cells: int) -> list[Line]:
     """Return the lines of a change, none wider than `cells`."""
     return wrap_lines(change.draw(at_us, cells), cells)
 
 
-def print_change_as_json(change: Change, at_us: int) -> None:
+def print_change_as_json(change: RunChange, at_us: int) -> None:
     """Print the change at the wall time `at_us` as one JSON object."""
     at = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     print_json({"at": at, **change.fields})
 
 
-def print_change(change: Change, at_us: int) -> None:
+def print_change(change: RunChange, at_us: int) -> None:
     """Print the change at the wall time `at_us` as text lines."""
     cells = terminal_width() if sys.stdout.isatty() else PIPE_WIDTH
     for text_line in change_lines(change, at_us, cells):

@@ -18,7 +18,7 @@ from dba_console.agent.launch import should_replace, start_agent
 from dba_console.agent.protocol import Request, RunBegin, RunResume, RunViewMessage, RunWatch
 from dba_console.cli.attach import open_agent
 from dba_console.cli.running.answers import GivenAnswers
-from dba_console.cli.running.changes import Change, print_change, print_change_as_json
+from dba_console.cli.running.changes import RunChange, print_change, print_change_as_json
 from dba_console.cli.running.run_client import ExitClient, Reaction, RunClient, SendRequest, ShowChange
 from dba_console.core.config import Config
 from dba_console.core.errors import ConnectError, ExitCode
@@ -76,7 +76,7 @@ class Keyboard:
 
 
 def follow(
-    connection: AgentConnection, client: RunClient, show: Callable[[Change, int], None], keyboard: Keyboard | None
+    connection: AgentConnection, client: RunClient, show: Callable[[RunChange, int], None], keyboard: Keyboard | None
 ) -> int:
     """Follow the run to its end, or until the operator leaves; returns the exit code.
 
@@ -95,7 +95,7 @@ def follow(
 def _follow(
     connection: AgentConnection,
     client: RunClient,
-    show: Callable[[Change, int], None],
+    show: Callable[[RunChange, int], None],
     keyboard: Keyboard | None,
     restore: ExitStack,
 ) -> int:
@@ -134,7 +134,7 @@ def _received(connection: AgentConnection, client: RunClient) -> Iterator[Reacti
 
 
 def _handle_line(
-    connection: AgentConnection, client: RunClient, show: Callable[[Change, int], None], keyboard: Keyboard
+    connection: AgentConnection, client: RunClient, show: Callable[[RunChange, int], None], keyboard: Keyboard
 ) -> int | None:
     """Process an input line if there is one and it may be processed now."""
     if not keyboard.terminal and client.question is None:
@@ -147,7 +147,9 @@ def _handle_line(
     return None
 
 
-def _perform(connection: AgentConnection, reactions: list[Reaction], show: Callable[[Change, int], None]) -> int | None:
+def _perform(
+    connection: AgentConnection, reactions: list[Reaction], show: Callable[[RunChange, int], None]
+) -> int | None:
     """Perform the reactions; return the exit code if one of them is the end."""
     for reaction in reactions:
         match reaction:

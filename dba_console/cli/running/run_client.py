@@ -24,7 +24,7 @@ from dba_console.agent.protocol import (
 )
 from dba_console.cli.running.answers import AnswerMismatch, GivenAnswers
 from dba_console.cli.running.changes import (
-    Change,
+    RunChange,
     answer_change,
     is_over,
     line_change,
@@ -56,7 +56,7 @@ COMMANDS = {
 class ShowChange(NamedTuple):
     """A change to print."""
 
-    change: Change
+    change: RunChange
 
 
 class SendRequest(NamedTuple):
@@ -193,7 +193,7 @@ class RunClient:
             return []
         return [ShowChange(record_change(event))] if event.details["run"] == self.run else []
 
-    def _is_due(self, change: Change, at_us: int) -> bool:
+    def _is_due(self, change: RunChange, at_us: int) -> bool:
         if self._every_change or change.fields.get("begins", True):
             return True
         if at_us - self._last_shown_us < REPEAT_INTERVAL_US:

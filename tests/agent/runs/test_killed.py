@@ -234,7 +234,7 @@ def test_a_truncated_journal_is_refused_with_what_its_session_recorded(counted: 
         )  # fmt: skip
     assert done.returncode == ExitCode.SESSION, done
     assert f"ends with record {kinds.index('block.intent')}, but" in done.stderr and "INSERT" not in done.stdout
-    assert "hint: find out what was done" in done.stderr
+    assert "hint: check what was done" in done.stderr
 
 
 def _recorded_events(session: Path) -> int:

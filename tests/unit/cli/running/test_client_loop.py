@@ -15,7 +15,7 @@ from msgspec import structs
 from dba_console.agent.client import AgentClient
 from dba_console.agent.protocol import PROTOCOL, Deframer, Hello, Message, RunAnswer, RunControl, RunViewMessage, pack
 from dba_console.cli.running.answers import GivenAnswers
-from dba_console.cli.running.changes import Change
+from dba_console.cli.running.changes import RunChange
 from dba_console.cli.running.request_run import Keyboard, follow
 from dba_console.cli.running.run_client import RunClient
 from dba_console.core.errors import ConnectError
@@ -78,8 +78,8 @@ def piped(text: str) -> Keyboard:
     return Keyboard(read, terminal=False)
 
 
-def run_client(agent: Agent, keyboard: Keyboard | None, client: RunClient | None = None) -> tuple[int, list[Change]]:
-    printed: list[Change] = []
+def run_client(agent: Agent, keyboard: Keyboard | None, client: RunClient | None = None) -> tuple[int, list[RunChange]]:
+    printed: list[RunChange] = []
     client = client or RunClient(GivenAnswers(), can_ask=keyboard is not None)
     return follow(agent.client, client, lambda change, at_us: printed.append(change), keyboard), printed
 
