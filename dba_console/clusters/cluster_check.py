@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -19,20 +20,13 @@ class ClusterCheck(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fix: str = ""
 
 
-def ok(name: str, text: str) -> ClusterCheck:
-    return ClusterCheck(id=name, state="ok", text=text)
+def _check(state: State, name: str, text: str, *, breaks: str = "", fix: str = "") -> ClusterCheck:
+    return ClusterCheck(id=name, state=state, text=text, breaks=breaks, fix=fix)
 
 
-def warning(name: str, text: str, *, breaks: str = "", fix: str = "") -> ClusterCheck:
-    return ClusterCheck(id=name, state="warning", text=text, breaks=breaks, fix=fix)
-
-
-def failed(name: str, text: str, *, breaks: str = "", fix: str = "") -> ClusterCheck:
-    return ClusterCheck(id=name, state="failed", text=text, breaks=breaks, fix=fix)
-
-
-def unknown(name: str, text: str, *, breaks: str = "", fix: str = "") -> ClusterCheck:
-    return ClusterCheck(id=name, state="unknown", text=text, breaks=breaks, fix=fix)
+ok, warning, failed, unknown = (
+    partial(_check, "ok"), partial(_check, "warning"), partial(_check, "failed"), partial(_check, "unknown"),
+)  # fmt: skip
 
 
 def lsn_text(value: int) -> str:

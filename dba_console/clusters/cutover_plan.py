@@ -17,7 +17,7 @@ from dba_console.core.atomic_files import read_small, write_atomically
 from dba_console.core.config import ClusterConfig, NodeConfig
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import Refused, SessionError, UsageError
-from dba_console.core.target import parse_conninfo
+from dba_console.core.target import conninfo, parse_conninfo
 
 FILE = "cutover.json"
 LIMIT = 8 * 1024 * 1024
@@ -148,18 +148,3 @@ def conninfo_to(base: str, config: NodeConfig, follower: str) -> str:
     if "application_name" in unchanged:
         unchanged["application_name"] = follower
     return conninfo({**unchanged, **replication_address(config)})
-
-
-def conninfo(values: dict[str, str]) -> str:
-    """Return keywords and values as a libpq connection string.
-
-    >>> conninfo({"host": "/tmp/a b", "password": "it's"})
-    "host='/tmp/a b' password='it\\\\'s'"
-    """
-    return " ".join(f"{key}={_quoted(value)}" for key, value in values.items())
-
-
-def _quoted(value: str) -> str:
-    if value and not any(sign in " '\\" or sign.isspace() for sign in value):
-        return value
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

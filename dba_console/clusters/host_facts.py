@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.actions.identity import host_identity
-from dba_console.clusters.cutover_plan import conninfo
 from dba_console.clusters.host_scripts import CONTENT
 from dba_console.clusters.node_host import last_line
 from dba_console.clusters.node_state import NodeState
@@ -32,6 +31,7 @@ from dba_console.core.errors import ConsoleError, PermissionDenied, Refused, Uns
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.short_command import CommandResult
+from dba_console.core.target import conninfo
 
 ANSWER_S = 5.0
 CONNECT_S = 3

@@ -17,6 +17,7 @@ from msgspec import Struct
 from dba_console.actions.identity import PRIMARY, ServerIdentity
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed
+from dba_console.clusters.cutover_plan import replication_address
 from dba_console.core.clock import Clock
 from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConsoleError
@@ -416,7 +417,6 @@ def _read(
     hba, cron = values.pop("reads_hba"), values.pop("reads_cron")
     more = cutover_queries(identity.version_num, hba=hba, cron=bool(cron)) if detailed else {}
     answers, unknown = _run_queries(connection, node_queries(archive=values.pop("reads_archive")) | more)
-    [recovery] = answers.get("recovery") or [{}]
     return NodeState(
         name=name,
         asked_us=asked_us,
@@ -426,15 +426,15 @@ def _read(
         role=identity.role,
         version_num=identity.version_num,
         system_identifier=identity.system_identifier,
-        timeline=_timeline(identity, recovery.get("timeline")),
+        timeline=_timeline(identity, (_first(answers, "recovery") or {}).get("timeline")),
         clock_apart_s=clock_apart_s,
-        receiver=next(iter(answers.get("receiver", [])), None),
+        receiver=_first(answers, "receiver"),
         upstream=_upstream(answers.get("upstream")),
         standbys=_rows(answers, "standbys"),
         slots=_rows(answers, "slots"),
         settings={row["name"]: row["setting"] for row in answers.get("settings", [])},
-        archive=next(iter(answers.get("archive", [])), None),
-        work=next(iter(answers.get("work", [])), None),
+        archive=_first(answers, "archive"),
+        work=_first(answers, "work"),
         available=_names(answers, "available"),
         used=_names(answers, "used"),
         server_start_us=identity.server_start_us,
@@ -467,21 +467,18 @@ def _run_queries(
 def _details(
     answers: Mapping[str, list[dict[str, Any]]], reads_cron: bool | None, connection: QueryConnection
 ) -> Details:
-    def first(what: str) -> dict[str, Any] | None:
-        return next(iter(answers.get(what, [])), None)
-
     configured = answers.get("configured")
     return Details(
         configured=None if configured is None else {row["name"]: row["setting"] for row in configured},
         replicates=_names(answers, "replicates"),
-        tls=first("tls"),
-        rewind=first("rewind"),
+        tls=_first(answers, "tls"),
+        rewind=_first(answers, "rewind"),
         collations=_rows(answers, "collations"),
         hba=_rows(answers, "hba"),
-        cron=first("cron"),
+        cron=_first(answers, "cron"),
         reads_cron=reads_cron,
-        managers=first("managers"),
-        repmgr=_repmgr(connection, (first("managers") or {}).get("repmgr")),
+        managers=_first(answers, "managers"),
+        repmgr=_repmgr(connection, (_first(answers, "managers") or {}).get("repmgr")),
     )
 
 
@@ -523,10 +520,9 @@ def _known_addresses(config: NodeConfig, identity: ServerIdentity | None = None)
 
 def _replication_address(config: NodeConfig) -> dict[str, str]:
     try:
-        options = parse_conninfo(config.replication_dsn or config.dsn)
+        return replication_address(config)
     except ConsoleError:
         return {}
-    return {name: options[name] for name in ("host", "hostaddr", "port") if name in options}
 
 
 def _timeline(identity: ServerIdentity, replayed: int | None) -> int | None:
@@ -544,6 +540,10 @@ def _upstream(rows: list[dict[str, Any]] | None) -> dict[str, str] | None:
     except ConsoleError:
         return {}
     return {name: options[name] for name in _UPSTREAM if name in options}
+
+
+def _first(answers: Mapping[str, list[dict[str, Any]]], what: str) -> dict[str, Any] | None:
+    return next(iter(answers.get(what, [])), None)
 
 
 def _rows(answers: Mapping[str, list[dict[str, Any]]], what: str) -> tuple[dict[str, Any], ...] | None:

@@ -32,7 +32,7 @@ POSTMASTER_START_S, STOP_CHECK_S = 10.0, 1.0
 """Time for a postmaster to appear after a successful start command; interval of checks for a stop request."""
 _USUAL_OWNER = "postgres"
 """Account used if others may not see the data directory, as in /var/lib/pgsql."""
-_CLEAN = ("shut down", "shut down in recovery")
+CLEAN_STATES = ("shut down", "shut down in recovery")
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
 _BLOCK = re.compile(rf"^{_BEGIN}.*?^{_END}", re.M | re.S)
 _OPTION = re.compile(r' "(.*?)"(?= "|\n|$)', re.S)
@@ -190,7 +190,7 @@ class ServerControl:
         self._refuse_running("rewound")
         state = self.control_file().state
         # A complete pg_rewind leaves `in archive recovery`: then its record counts, as long as no server was started.
-        if state not in _CLEAN and not self._was_rewound():
+        if state not in CLEAN_STATES and not self._was_rewound():
             raise Refused(
                 f"{self.name} was not shut down: pg_control says `{state}`, and pg_rewind needs `shut down`",
                 hint="start and stop it once with standby.signal in its data directory, or copy it from the primary",

@@ -120,6 +120,21 @@ def _parse_uri(text: str) -> dict[str, str]:
     return {key: value for key, value in values.items() if value != ""}
 
 
+def conninfo(values: Mapping[str, str | int]) -> str:
+    r"""Return keywords and values as a libpq connection string, quoted where necessary.
+
+    >>> print(conninfo({"host": "/tmp/a b", "user": "it's", "port": 5432, "dbname": ""}))
+    host='/tmp/a b' user='it\'s' port=5432 dbname=''
+    """
+    return " ".join(f"{key}={_quoted(str(value))}" for key, value in values.items())
+
+
+def _quoted(value: str) -> str:
+    if value and not any(sign in " '\\" or sign.isspace() for sign in value):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def looks_like_conninfo(text: str) -> bool:
     """Return True for `key=value` and URIs, False for a single word, which names a configured target."""
     return "=" in text or "://" in text

@@ -20,6 +20,7 @@ from typing import Self
 
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.paths import SOCKET_PATH_LIMIT
+from dba_console.core.target import conninfo as conninfo
 from dba_console.demo.binaries import Binaries, find_binaries, is_readable_by_all
 from dba_console.demo.cleanup_process import CleanupProcess
 from dba_console.demo.server_account import Account, clean_environment, server_account
@@ -214,15 +215,6 @@ def write_settings(data_directory: Path, settings: Settings, account: Account) -
             file.write(line)
 
 
-def conninfo(values: Mapping[str, str | int]) -> str:
-    r"""Return a keyword/value connection string, quoted where necessary.
-
-    >>> print(conninfo({"host": "/tmp/a", "user": "it's", "dbname": ""}))
-    host=/tmp/a user='it\'s' dbname=''
-    """
-    return " ".join(f"{key}={_libpq_value(str(value))}" for key, value in values.items())
-
-
 def _conf_value(value: str) -> str:
     r"""
     >>> print(_conf_value(r"a'b\c"))
@@ -230,14 +222,6 @@ def _conf_value(value: str) -> str:
     """
     return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
-
-def _libpq_value(value: str) -> str:
-    if value and not any(sign in value for sign in " '\\"):
-        return value
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-__all__ = ["SUPERUSER", "Cluster", "Settings", "make_standby"]
 
 SUPERUSER = "postgres"
 

@@ -467,7 +467,7 @@ def row_pane(grid: Grid, width: int, height: int, *, opened: bool, max_lines: in
     available = height // 2 if opened else (max_lines or min(_MAX_LINES, height // 3))
     if available < 2:
         return []
-    lines = wrap_lines(grid.last_row.detail, width)
+    lines = wrap_lines(grid.last_row.detail(), width)
     if grid.gone:
         lines.insert(0, line(Span(" gone; shown as last seen", "warn")))
     kept = lines[: available - 1]

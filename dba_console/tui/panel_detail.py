@@ -168,7 +168,7 @@ class DetailView:
 
     def copied_text(self) -> str:
         row = None if self.grid.selected is None else self.grid.last_row
-        return "" if row is None else row.copied or "\n".join(map(line_text, row.detail))
+        return "" if row is None else row.copied or "\n".join(map(line_text, row.detail()))
 
     def click(self, row: int, column: int) -> str | None:
         """Select the row, sort by the heading; a click on the selected row opens it like enter."""

@@ -154,7 +154,7 @@ def _run_row(known: KnownRun) -> TableRow:
         Cell(clean(summary.title)),
     )
     driver = "" if known.view is None or not known.view.driver else f", controlled by {clean(known.view.driver)}"
-    return TableRow(_RUN_PREFIX + summary.run, cells, (line(f"{clean(summary.title)}: {status_text}{driver}"),))
+    return TableRow(_RUN_PREFIX + summary.run, cells, lambda: (line(f"{clean(summary.title)}: {status_text}{driver}"),))
 
 
 def _runbook_row(runbook: ListedRunbook, severity: str | None) -> TableRow:
@@ -168,8 +168,9 @@ def _runbook_row(runbook: ListedRunbook, severity: str | None) -> TableRow:
         Cell(clean(", ".join(runbook.answers) if compiles else "")),
         Cell(clean(entry.origin)),
     )
-    details = (line(f"{title}"), line(Span(clean(str(entry.path)), "dim")))
-    return TableRow(_RUNBOOK_PREFIX + entry.id, cells, details)
+    return TableRow(
+        _RUNBOOK_PREFIX + entry.id, cells, lambda: (line(title), line(Span(clean(str(entry.path)), "dim")))
+    )
 
 
 class RunbookPage(ScrolledPage):

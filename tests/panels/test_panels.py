@@ -210,7 +210,7 @@ def test_the_detail_of_a_session_shows_its_query_to_the_end(frame: Frame) -> Non
     frame.sessions.rows = [SessionRow(pid=9, state="active", query="select " + "x, " * 2000 + tail)]
     (row,) = table("sessions", frame, "sessions").rows
     assert len(row.cells[-1].text) < 500
-    assert line_text(row.detail[-1]).endswith(tail)
+    assert line_text(row.detail()[-1]).endswith(tail)
 
 
 def test_cpu_that_cannot_be_read_is_unknown_and_not_zero() -> None:

@@ -45,7 +45,7 @@ def test_a_standby_over_a_socket_is_local_and_a_hidden_one_is_unknown() -> None:
 
 def test_a_session_without_state_or_query_shows_none_and_a_hidden_one_says_so() -> None:
     def detail(row: SessionRow) -> str:
-        return "\n".join(line_text(one) for one in session_table([row]).rows[0].detail)
+        return "\n".join(line_text(one) for one in session_table([row]).rows[0].detail())
 
     writer = detail(SessionRow(pid=7, backend_type="background writer", wait="Activity:BgWriterMain"))
     assert "type background writer" in writer and "state" not in writer.replace("process state", "")

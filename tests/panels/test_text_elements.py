@@ -16,7 +16,7 @@ from dba_console.watch.panels.phrases import (
     time_ahead,
     title_suffix,
 )
-from dba_console.watch.panels.text_elements import LazyLines, Span, fit, line_text, text_width, wrap_words
+from dba_console.watch.panels.text_elements import fit, line_text, text_width, wrap_words
 from dba_console.watch.panels.time_formats import parse_rfc3339, stopwatch
 
 
@@ -82,20 +82,6 @@ def test_the_note_replaces_missing_numbers() -> None:
 
 def test_a_status_without_a_note_is_still_a_sentence() -> None:
     assert line_text(body(PanelFrame(status="timeout"), False, [], 40, 4)[0]) == "did not answer in time"
-
-
-def test_the_detail_of_a_row_is_laid_out_once_and_when_needed() -> None:
-    made: list[int] = []
-
-    def make() -> list[tuple[Span, ...]]:
-        made.append(1)
-        return [text_line("a"), text_line("b")]
-
-    lines = LazyLines(make)
-    assert made == []
-    assert len(lines) == 2
-    assert [line_text(one) for one in lines] == ["a", "b"]
-    assert made == [1]
 
 
 def test_times_without_a_zone_are_utc_and_invalid_ones_unknown() -> None:

@@ -10,6 +10,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionPreview, ActionResult, Control
 from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.cutover_plan import LOCK_SLOT, conninfo_to
+from dba_console.clusters.server_control import CLEAN_STATES
 from dba_console.clusters.steps.manager_switchover import wait_for_command
 from dba_console.clusters.steps.step import (
     Cutover,
@@ -31,7 +32,6 @@ _CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
 _RECEIVER = "SELECT status, received_tli AS timeline FROM pg_stat_wal_receiver"
 STREAM_AFTER_CRASH_S = 15.0
 """Time for a crashed server started as a standby to stream: more than twice wal_retrieve_retry_interval (5 s)."""
-_CLEAN = ("shut down", "shut down in recovery")
 _STALE = "SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active"
 _DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
 
@@ -151,7 +151,7 @@ class RewindOldPrimary(CutoverStep):
 
     def do(self, at: Cutover, settings: RewindSettings, control: Control) -> ActionResult:
         server = at.control(at.plan.old)
-        if not server.running() and server.control_file().state not in _CLEAN:
+        if not server.running() and server.control_file().state not in CLEAN_STATES:
             # It crashed: as a standby it recovers to the end of its WAL, and pg_rewind works after a clean stop.
             control.report_progress(f"{at.plan.old} recovers from its crash")
             make_standby(at)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from msgspec import Struct
 
 from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
-from dba_console.clusters.cutover_plan import conninfo
 from dba_console.clusters.heartbeat import (
     KILLED,
     HeartbeatOutage,
@@ -18,7 +17,7 @@ from dba_console.clusters.heartbeat import (
     stop_heartbeat,
 )
 from dba_console.clusters.steps.step import Cutover, CutoverStep, StepSettings, remaining_seconds
-from dba_console.core.target import parse_conninfo
+from dba_console.core.target import conninfo, parse_conninfo
 
 DIRECTORY = "heartbeat"
 WRITE_S = 10.0

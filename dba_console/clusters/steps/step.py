@@ -16,7 +16,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters.cluster_check import parse_lsn
-from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, conninfo, load_plan
+from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, load_plan
 from dba_console.clusters.host_facts import read_free_space
 from dba_console.clusters.node_host import HostConnectionLost, last_line
 from dba_console.clusters.pooler_admin import PoolerAdmin
@@ -27,7 +27,7 @@ from dba_console.core.errors import ConsoleError, Refused
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.short_command import CommandResult
-from dba_console.core.target import parse_conninfo
+from dba_console.core.target import conninfo, parse_conninfo
 from dba_console.core.units import human_bytes, parse_duration
 from dba_console.watch.probes.postgres.connect import refuse_host_override
 

@@ -22,7 +22,6 @@ from dba_console.watch.panels.phrases import name_of, text_line
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
-    LazyLines,
     Line,
     Span,
     Style,
@@ -178,7 +177,7 @@ def _job_row(job: PastRuns, found: WindowForecast, width: int) -> TableRow:
             number_cell(trend_text(found.trend), found.trend.per_day_s),
             Cell(fits_text(found), found.day_us, _fits_style(found)),
         ),
-        LazyLines(lambda: _job_lines(job, found, width)),
+        lambda: _job_lines(job, found, width),
     )
 
 
@@ -238,7 +237,7 @@ def _run_row(run: PastRun, window_s: float | None) -> TableRow:
             Cell(name_of(run.version, 12) if run.version else ""),
             Cell(phases_text(run)),
         ),
-        LazyLines(lambda: _run_lines(run, over=over)),
+        lambda: _run_lines(run, over=over),
     )
 
 

@@ -124,7 +124,7 @@ def dump_blocks(s: RuleContext) -> Iterator[Signal]:
     behind that DDL is reported as `lock-queue`.
     """
     for one in _find_root(s, "dump-blocks", jobs=True):
-        yield _blocker_signal(s, "dump-blocks", one, "lock-queue")
+        yield _blocker_signal(s, "dump-blocks", one)
 
 
 def lock_blocker(s: RuleContext) -> Iterator[Signal]:
@@ -134,7 +134,7 @@ def lock_blocker(s: RuleContext) -> Iterator[Signal]:
     wrote it, and deadlock_timeout, after which PostgreSQL logs a wait (log_lock_waits), is one second.
     """
     for one in _find_root(s, "lock-blocker", jobs=False):
-        yield _blocker_signal(s, "lock-blocker", one, "lock-queue")
+        yield _blocker_signal(s, "lock-blocker", one)
 
 
 def _find_root(s: RuleContext, rule: str, *, jobs: bool) -> list[LockBlocker]:
@@ -164,7 +164,7 @@ def _is_reportable(s: RuleContext, one: LockBlocker, rule: str) -> bool:
     return many or one.blocks_s >= limits.blocker_s
 
 
-def _blocker_signal(s: RuleContext, rule: str, one: LockBlocker, runbook: str) -> Signal:
+def _blocker_signal(s: RuleContext, rule: str, one: LockBlocker) -> Signal:
     limits = s.limits.locks
     first = one.direct[0]
     waiter = s.facts.by_pid.get(first.pid)
@@ -197,7 +197,7 @@ def _blocker_signal(s: RuleContext, rule: str, one: LockBlocker, runbook: str) -
         },
         series=SERIES,
         since_us=s.now_us - int(one.blocks_s * 1e6),
-        runbook=runbook,
+        runbook="lock-queue",
         advice=_advice(one.pid),
     )
 

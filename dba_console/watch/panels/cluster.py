@@ -143,7 +143,7 @@ def _node_row(row: NodeRow) -> TableRow:
             Cell(name_of(row.version), row.version),
             Cell(name_of(row.system_identifier), row.system_identifier),
         ),
-        _node_detail(row, state),
+        lambda: _node_detail(row, state),
     )
 
 

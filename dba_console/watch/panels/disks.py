@@ -154,7 +154,7 @@ def _mount_row(row: MountRow) -> TableRow:
             Cell("" if row.full_in_s is None else time_ahead(row.full_in_s), row.full_in_s, _full_in_style(row)),
             Cell(name_of(row.options, 120)),
         ),
-        tuple(more),
+        lambda: more,
     )
 
 

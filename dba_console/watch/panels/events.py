@@ -153,5 +153,5 @@ def _event_row(row: EventRow, *, tags: bool) -> TableRow:
             *((Cell(name_of(row.tag), row.tag),) if tags else ()),
             Cell(clean(row.text[:400]), row.text[:400], style),
         ),
-        (text_line(clean(row.text)),),
+        lambda: (text_line(clean(row.text)),),
     )

@@ -262,7 +262,7 @@ def _finding_row(one: Finding, now_us: int, count: int) -> TableRow:
         Cell(name_of(one.state), one.state),
         Cell(name_of(one.runbook) if one.runbook else "", one.runbook or ""),
     )
-    return TableRow(one.id, cells[:count], tuple(finding_detail(one, now_us)))
+    return TableRow(one.id, cells[:count], lambda: finding_detail(one, now_us))
 
 
 def duration_text(one: Finding, now_us: int) -> str:

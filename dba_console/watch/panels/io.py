@@ -106,7 +106,7 @@ def _device_row(device: Device) -> TableRow:
             number_cell(human_pct(device.util_pct), device.util_pct),
             Cell(mounts, mounts),
         ),
-        (text_line(f"discards {human_count(device.discards_per_s, per_s=True)}"),),
+        lambda: (text_line(f"discards {human_count(device.discards_per_s, per_s=True)}"),),
     )
 
 

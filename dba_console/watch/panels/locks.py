@@ -25,7 +25,6 @@ from dba_console.watch.panels.sessions import short_state
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
-    LazyLines,
     Line,
     Span,
     Table,
@@ -213,7 +212,7 @@ def _node_row(position: TreePosition, blocks: dict[int, list[int]]) -> TableRow:
             Cell(name_of(node.relation)),
             Cell(query, query),
         ),
-        LazyLines(lambda: _detail_lines(node, blocks)),
+        lambda: _detail_lines(node, blocks),
         copied=node.query,
     )
 

@@ -15,7 +15,6 @@ from dba_console.watch.panels.phrases import bar, join, level_style, name_of, qu
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
-    LazyLines,
     Line,
     Span,
     Style,
@@ -310,7 +309,7 @@ def _progress_row(row: ProgressRow) -> TableRow:
             Cell(str(row.blocks), row.blocks, level_style(row.blocks, 1, 10)),
             Cell("" if row.pid is None else str(row.pid), row.pid),
         ),
-        LazyLines(lambda: _detail_lines(row)),
+        lambda: _detail_lines(row),
     )
 
 

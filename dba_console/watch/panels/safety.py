@@ -69,7 +69,7 @@ def _holder_row(row: HorizonRow) -> TableRow:
             Cell(xids_text(row.xid_age), row.xid_age, level_style(row.xid_age, *HOLDER_XIDS)),
             number_cell(human_duration(row.since_age_s), row.since_age_s),
         ),
-        (text_line(f"since {local_date_and_time(row.since)}"),),
+        lambda: (text_line(f"since {local_date_and_time(row.since)}"),),
     )
 
 

@@ -14,7 +14,6 @@ from dba_console.watch.panels.phrases import fact, join, name_of, query_lines, s
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
-    LazyLines,
     Line,
     Span,
     Style,
@@ -124,7 +123,7 @@ def _session_row(row: SessionRow) -> TableRow:
             _bytes_cell(row.rss_bytes),
             _BLANK if not query else _query_cell(query),
         ),
-        LazyLines(lambda: _detail_lines(row)),
+        lambda: _detail_lines(row),
         copied=query or None,
     )
 

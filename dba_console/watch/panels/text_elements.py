@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 from dba_console.core.sanitize import clean as clean
 
@@ -143,42 +143,14 @@ class Cell(NamedTuple):
     style: Style = ""
 
 
-class LazyLines(Sequence[Line]):
-    """Lines built when first read: a table of a thousand rows lays out the detail of the selected one only."""
-
-    __slots__ = ("_lines", "_make")
-
-    def __init__(self, make: Callable[[], Sequence[Line]]) -> None:
-        self._make = make
-        self._lines: Sequence[Line] | None = None
-
-    def _made_lines(self) -> Sequence[Line]:
-        if self._lines is None:
-            self._lines = self._make()
-        return self._lines
-
-    def __len__(self) -> int:
-        return len(self._made_lines())
-
-    def __iter__(self) -> Iterator[Line]:
-        return iter(self._made_lines())
-
-    @overload
-    def __getitem__(self, index: int) -> Line: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Line]: ...
-    def __getitem__(self, index: int | slice) -> Line | Sequence[Line]:
-        return self._made_lines()[index]
-
-
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """A row with its identity (pid and start, name), not its position."""
 
     key: str
     cells: tuple[Cell, ...]
-    detail: Sequence[Line] = field(default=(), compare=False)
-    """Shown under the table if the row is selected: full query, all columns. Not cut to any width."""
+    detail: Callable[[], Sequence[Line]] = field(default=tuple, compare=False)
+    """Builds what is shown under the table if the row is selected: full query, all columns. Not cut to any width."""
     indent: int = 0
     copied: str | None = field(default=None, compare=False)
     """What the operator copies of it, such as its query; None: its details."""

@@ -150,24 +150,19 @@ def is_whole(sys: str, name: str) -> bool:
 
 def whole_disk(sys: str, device: str) -> str | None:
     """Return the whole device of `MAJOR:MINOR`, None if it is not a block device (NFS, tmpfs, btrfs's own numbers)."""
-    try:
-        place = os.readlink(f"{sys}/dev/block/{device}")
-    except OSError:
-        return None
-    return _disk_of(os.path.join(f"{sys}/dev/block", place))
+    return _disk_of(f"{sys}/dev/block/{device}")
 
 
 def disk_of_name(sys: str, name: str) -> str | None:
     """Return the whole device of a kernel name such as `sda1`, None if there is no such block device."""
+    return _disk_of(f"{sys}/class/block/{name.replace('/', '!')}")
+
+
+def _disk_of(link: str) -> str | None:
     try:
-        place = os.readlink(f"{sys}/class/block/{name.replace('/', '!')}")
+        directory = os.path.normpath(os.path.join(os.path.dirname(link), os.readlink(link)))
     except OSError:
         return None
-    return _disk_of(os.path.join(f"{sys}/class/block", place))
-
-
-def _disk_of(directory: str) -> str:
-    directory = os.path.normpath(directory)
     if os.path.exists(f"{directory}/partition"):
         directory = os.path.dirname(directory)
     return os.path.basename(directory).replace("!", "/")

@@ -10,7 +10,6 @@ import os
 import re
 from dataclasses import dataclass
 
-from dba_console.core.clock import SYSTEM, Clock
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.watch.probes.host.data_directory import read_lock_file
 from dba_console.watch.probes.host.kernel_files import KernelFile, list_pids, read_file, read_once, read_stat
@@ -40,11 +39,11 @@ class Postmaster:
     """When it started, seconds since 1970, from its postmaster.pid."""
 
 
-def find_postmasters(proc: str = "/proc", clock: Clock = SYSTEM) -> list[Postmaster]:
+def find_postmasters(proc: str = "/proc") -> list[Postmaster]:
     """Return all postmasters of this host by pid. Never raises, never waits more than DEADLINE_S for each."""
     found = []
     for pid, start_ticks in _candidates(proc):
-        lane = Lane(f"postmaster {pid}", clock)
+        lane = Lane(f"postmaster {pid}")
         try:
             # mypy infers no type for a lambda with defaults, which bind this round's values.
             described = lane.call(lambda pid=pid, start=start_ticks: _describe(proc, pid, start), DEADLINE_S)  # type: ignore[misc]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from dba_console.core.clock import Clock
 from dba_console.core.errors import Refused
 from dba_console.core.sanitize import clean
-from dba_console.core.target import parse_conninfo
+from dba_console.core.target import conninfo, parse_conninfo
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, connect_failed
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def open_connection(given: Mapping[str, str], timeout_s: float, clock: Clock, **
     from psycopg import pq
 
     deadline = clock.mono_us() + int(timeout_s * 1e6)
-    conninfo = monitor_conninfo(resolve_hosts(given), **overrides)
+    options = monitor_conninfo(resolve_hosts(given), **overrides)
     try:
-        connection = pq.PGconn.connect_start(conninfo.encode())
+        connection = pq.PGconn.connect_start(options.encode())
     except Exception as error:
         # Out of memory, or a connection string libpq cannot read.
         raise ConnectFailed("other", f"cannot connect: {error}") from None
@@ -129,16 +129,10 @@ def monitor_conninfo(given: Mapping[str, str], **overrides: str) -> str:
     """Return the keyword/value string for libpq from the options in `given`.
 
     >>> monitor_conninfo({"host": "db1", "keepalives_idle": "3", "password": "it's"}).split(" keepalives=")[0]
-    "host='db1' keepalives_idle='3' password='it\\\\'s' application_name='dba-console' client_encoding='SQL_ASCII'"
+    "host=db1 keepalives_idle=3 password='it\\\\'s' application_name=dba-console client_encoding=SQL_ASCII"
     """
     missing = {key: value for key, value in _UNLESS_SET.items() if key not in given}
-    merged = {**given, **_ALWAYS, **missing, **overrides}
-    return " ".join(f"{key}={_quoted(value)}" for key, value in merged.items())
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return conninfo({**given, **_ALWAYS, **missing, **overrides})
 
 
 # Resolves host names before libpq: libpq resolves while it holds the interpreter lock, so a name server that does not
