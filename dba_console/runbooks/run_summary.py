@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -13,7 +13,8 @@ from dba_console.core.atomic_files import read_small
 from dba_console.core.decoding import from_json
 from dba_console.core.units import human_duration
 from dba_console.recording.plan import ACTING_KINDS, Plan, Step
-from dba_console.recording.run_paths import SUMMARY
+from dba_console.recording.run_paths import SUMMARY, parse_run_id
+from dba_console.recording.run_reader import all_run_directories
 from dba_console.runbooks.outline import input_text
 from dba_console.runbooks.result_tables import comparison
 from dba_console.runbooks.run_state import RunState
@@ -166,6 +167,14 @@ def read_summary(directory: Path) -> RunSummary | None:
         return from_json(read_small(directory / SUMMARY, _SIZE_LIMIT), RunSummary)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def summaries_of(runbook: str, sessions: Path) -> Iterator[RunSummary]:
+    """Yield the summaries of the ended runs of a runbook, newest first."""
+    for directory in reversed(all_run_directories(sessions)):
+        name = parse_run_id(directory.name)
+        if name is not None and name.runbook == runbook and (summary := read_summary(directory)) is not None:
+            yield summary
 
 
 def summarize(

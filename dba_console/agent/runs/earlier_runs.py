@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,13 @@ from dba_console.core.clock import Clock
 from dba_console.core.errors import ConsoleError
 from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.recording.plan import Plan
-from dba_console.recording.run_paths import SUMMARY, parse_run_id
-from dba_console.recording.run_reader import all_run_directories
+from dba_console.recording.run_paths import SUMMARY
 from dba_console.runbooks.run_summary import (
     MOST_RUNS,
     ComparisonKey,
     RunSummary,
     TypicalDuration,
-    read_summary,
+    summaries_of,
     typical_durations,
 )
 from dba_console.runbooks.values import fill_references
@@ -45,8 +45,8 @@ def read_typical_durations(
         with closing(Lane("runs-past", clock)) as lane:
             about = lane.call(lambda: run_subject(plan, values), DISK_S)
             subject = ComparisonKey(plan.id, identity, about)
-            earlier = lane.call(lambda: _read_earlier_summaries(sessions, subject), DISK_S)
-            return about, typical_durations(subject, earlier)
+            comparable = filter(subject.matches, summaries_of(plan.id, sessions))
+            return about, typical_durations(subject, lane.call(lambda: list(islice(comparable, MOST_RUNS)), DISK_S))
     except (LaneTimeout, OSError):
         return "", {}
 
@@ -74,17 +74,3 @@ def write_summary(directory: Path, summary: RunSummary, clock: Clock) -> None:
     content = msgspec.json.format(msgspec.json.encode(summary))
     with suppress(LaneTimeout, OSError), closing(Lane("runs-summary", clock)) as lane:
         lane.call(lambda: write_atomically(str(directory), SUMMARY, content, synced=False), DISK_S)
-
-
-def _read_earlier_summaries(sessions: Path, subject: ComparisonKey) -> list[RunSummary]:
-    found = []
-    for directory in reversed(all_run_directories(sessions)):
-        name = parse_run_id(directory.name)
-        if name is None or name.runbook != subject.runbook:
-            continue
-        summary = read_summary(directory)
-        if summary is not None and subject.matches(summary):
-            found.append(summary)
-        if len(found) >= MOST_RUNS:
-            break
-    return found

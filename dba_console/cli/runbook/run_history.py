@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +31,14 @@ from dba_console.recording.run_reader import (
 from dba_console.runbooks import run_report
 from dba_console.runbooks.apply_records import record_errors, replay_records
 from dba_console.runbooks.run_report import report_lines
-from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, read_summary, summarize, typical_durations
+from dba_console.runbooks.run_summary import (
+    ComparisonKey,
+    RunSummary,
+    read_summary,
+    summaries_of,
+    summarize,
+    typical_durations,
+)
 
 Run = Annotated[
     str | None,
@@ -93,20 +99,20 @@ def _print_comparison(name: str, sessions: Path, count: int, *, json: bool) -> i
 def _find_comparable(name: str, sessions: Path) -> tuple[RunSummary, list[RunSummary]]:
     """Return the named run, and the earlier runs of its runbook, oldest first. Raises SessionError."""
     require_readable(sessions)
-    by_runbook: dict[str, list[Path]] = {}
-    for directory in all_run_directories(sessions):
-        if (parsed := parse_run_id(directory.name)) is not None:
-            by_runbook.setdefault(parsed.runbook, []).append(directory)
-    newest: RunSummary | None = None
-    if name in by_runbook:
-        ended = [summary for one in reversed(by_runbook[name]) if (summary := read_summary(one)) is not None]
+    runbooks = {run.runbook for one in all_run_directories(sessions) if (run := parse_run_id(one.name)) is not None}
+    if name in runbooks:
+        ended = list(summaries_of(name, sessions))
         newest = next((one for one in ended if one.mode == "run"), next(iter(ended), None))
     else:
         newest = read_summary(resolve_run(name, sessions))
     if newest is None:
         raise SessionError(f"{name} has no run that ended, so there is nothing to compare")
-    every = [summary for one in by_runbook.get(newest.runbook, ()) if (summary := read_summary(one)) is not None]
-    return newest, [one for one in every if one.started_us < newest.started_us]
+    return newest, _earlier(newest, sessions)
+
+
+def _earlier(summary: RunSummary, sessions: Path) -> list[RunSummary]:
+    """Return the summaries of the earlier runs of its runbook, oldest first."""
+    return [one for one in summaries_of(summary.runbook, sessions) if one.started_us < summary.started_us][::-1]
 
 
 def _minute_text(wall_us: int) -> str:
@@ -135,7 +141,7 @@ def _print_report(stored_run: StoredRun, *, json: bool) -> int:
         if stored_summary is None
         else typical_durations(
             ComparisonKey(stored_summary.runbook, stored_summary.identity, stored_summary.about),
-            earlier_summaries(stored_run),
+            _earlier(stored_summary, session_of(stored_run.directory).parent),
         )
     )
     if json:
@@ -166,13 +172,3 @@ def record_lines(stored_run: StoredRun) -> list[str]:
         f"{local_time(record.wall_us)} {record.text}{f' ({record.who})' if record.who else ''}"
         for record in stored_run.records
     ]
-
-
-def earlier_summaries(stored_run: StoredRun) -> Iterator[RunSummary]:
-    """Yield the summaries of runs that ended before this one started, as stored beside their journals."""
-    for directory in all_run_directories(session_of(stored_run.directory).parent):
-        if directory.name == stored_run.directory.name:
-            return
-        summary = read_summary(directory)
-        if summary is not None:
-            yield summary
