@@ -63,7 +63,7 @@ WALKS = (
     Walk(
         "slot-retention",
         (
-            *_OPEN, _START, _ASKED, Press(r"back/cap", "g"), Press(r"0 of 1 chosen", "x"), Press(r"0 of 1 chosen", "x"),
+            *_OPEN, _START, _ASKED, Press(r"back/cap", "g"), Press(r"0 of 1 chosen", "x"),
             _typed(r"type `(old_replica)`:", r"\1"), Press(r"y or n:", "y"), _AGREED,
         ),
         11, 21,

@@ -294,7 +294,8 @@ def _session_text(row: Mapping[str, Any]) -> str:
 def _exact_text(settings: SignalSettings, rows: Sequence[Mapping[str, Any]]) -> str:
     function = "pg_cancel_backend" if settings.verb == "cancel" else "pg_terminate_backend"
     which = ", ".join(str(row["pid"]) for row in rows)
-    return f"SELECT {function}(pid) for the processes {which}, each only if its start time is unchanged"
+    those = f"process {which}, only" if len(rows) == 1 else f"the processes {which}, each only"
+    return f"SELECT {function}(pid) for {those} if its start time is unchanged"
 
 
 def _pids_text(pids: Sequence[int]) -> str:

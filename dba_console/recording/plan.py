@@ -90,6 +90,11 @@ class Block(Struct, frozen=True, kw_only=True, omit_defaults=True):
     undo: Literal["", "none"] = ""
     """none: according to the author nothing reverts it."""
 
+    @property
+    def changes(self) -> bool:
+        """Whether it may change something: a command with `role=monitor` only reads."""
+        return self.kind in ACTING_KINDS and not (self.kind == "run" and self.role == "monitor")
+
     def conditions(self) -> Iterator[BlockCondition]:
         """Yield its conditions: `when`, `done`, and those of its settings, `until` and `while`."""
         yield from (one for one in (self.when, self.done) if one is not None)

@@ -51,7 +51,8 @@ def resolve_names(plan: Plan, problems: Problems, lines: Mapping[str, int]) -> P
         for panel in step.panels:
             if panel not in PANEL_NAMES:
                 problems.add(step.line, f"unknown panel {panel!r}", suggest(panel, PANEL_NAMES))
-        steps.append(replace(step, blocks=blocks, undo=undo, panels=step.panels or tuple(panels)))
+        before = steps[-1].panels if steps else ()
+        steps.append(replace(step, blocks=blocks, undo=undo, panels=step.panels or tuple(panels) or before))
     for one in plan.inputs:
         if one.name not in used:
             problems.add(lines.get(one.name, 1), f"input {one.name} is never used",

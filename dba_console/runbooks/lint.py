@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dba_console.core.errors import suggest
-from dba_console.recording.plan import ACTING_KINDS, Block, Plan, Step
+from dba_console.recording.plan import Block, Plan, Step
 from dba_console.runbooks import lint_code
 from dba_console.runbooks.block_kind import BlockKind
 from dba_console.runbooks.kinds import KINDS, kind_of
@@ -34,7 +34,7 @@ def unconfirmed(plan: Plan) -> Iterator[Problem]:
             if block.kind == "confirm" and block.confirm is None:
                 yield Problem(line=block.line, text="the confirmation has no level",
                               hint="as in {confirm yes} or {confirm type:target}")  # fmt: skip
-            if block.kind in ACTING_KINDS and block.confirm is None and not confirmed and not _reads(block):
+            if block.changes and block.confirm is None and not confirmed:
                 yield Problem(line=block.line, text=f"the {block.kind} makes a change without a confirmation",
                               hint="confirm=ack, confirm=yes or confirm=type:target"
                               + ("; role=monitor if it only reads" if block.kind == "run" else ""))  # fmt: skip
@@ -91,13 +91,9 @@ def read_only_role(plan: Plan) -> Iterator[Problem]:
                           hint="remove role")  # fmt: skip
 
 
-def _reads(block: Block) -> bool:
-    return block.kind == "run" and block.role == "monitor"
-
-
 def _leaves_something(block: Block) -> bool:
     """Return whether a block leaves a change behind. An action reverts itself where it can; see its documentation."""
-    return block.kind in ("change", "run") and block.undo != "none" and not _reads(block)
+    return block.kind in ("change", "run") and block.undo != "none" and block.changes
 
 
 # Rules for control flow: waits and repetitions must end, decisions must lead to an existing later step.

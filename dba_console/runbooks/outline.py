@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.recording.plan import ACTING_KINDS, Block, Input, Plan, Prose, Step
+from dba_console.recording.plan import Block, Input, Plan, Prose, Step
 from dba_console.runbooks.block_kind import confirmation_words
 from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import masked_inputs
@@ -82,7 +82,7 @@ def head(plan: Plan) -> Iterator[str]:
 def block_counts(plan: Plan) -> str:
     """Return the numbers of blocks, steps and changes, and the typical duration."""
     blocks = [block for step in plan.steps for block in step.blocks]
-    acting = sum(block.kind in ACTING_KINDS for block in blocks)
+    acting = sum(block.changes for block in blocks)
     parts = [f"{counted(len(blocks), 'block')} in {counted(len(plan.steps), 'step')}", counted(acting, "change")]
     usual = [block.usual_s for block in blocks if block.usual_s is not None]
     if usual:

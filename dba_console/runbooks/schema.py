@@ -222,7 +222,7 @@ class StepAttributes(Struct, forbid_unknown_fields=True, kw_only=True):
     then: Name | None = None
     """id of the later step that follows it, or `end`"""
     panels: Names = ()
-    """panels shown while it runs; default: those its expressions use"""
+    """panels shown while it runs; default: those its expressions use, else those of the step before"""
 
 
 COMMON_ATTRIBUTES = ("title", "when", "done", "timeout", "on", "role", "usual", "urgent")

@@ -365,7 +365,7 @@ def _before_start(context: WalkContext) -> Turn[None]:
     for one in context.plan.inputs if blocks else ():
         if why := (yield from missing_object(context, blocks[0], one, context.state.values.get(one.name))):
             doubts.append(f"{why[0].upper()}{why[1:]}.\n")
-    acting = sum(block.kind in ACTING_KINDS for block in blocks)
+    acting = sum(block.changes for block in blocks)
     size = f"{counted(len(context.plan.steps), 'step')}, {counted(acting, 'change')}"
     text = "".join(doubts) + f"Start “{context.plan.title}”{on}? {size}{about}. Default: no"
     yield from ask_start(context, text, yes="started", no="not started", ending="not started")

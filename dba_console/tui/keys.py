@@ -270,14 +270,18 @@ Capital letters change something, after a confirmation. `?` shows the keys of th
 
 
 def markdown(panel_titles: dict[str, str]) -> str:
-    """Return docs/keys.md. `panel_titles` maps a key to the title of its panel."""
+    """Return docs/keys.md: keys that mean the same on several screens once. `panel_titles` maps a key to its panel."""
+    screens: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for key in KEYS:
+        screens.setdefault((key.keys, key.help), []).append(key.where)
     lines = ["# Keys", "", _INTRODUCTION]
     for title, chosen in groups():
         lines += ["", f"## {title}", "", "| key | where | what it does |", "|---|---|---|"]
         for key in chosen:
-            meaning = key.help or f"{panel_titles.get(key.shown, key.title)} in full"
-            shown = " ".join(f"`{_SHOWN.get(name, name)}`" for name in key.keys)
-            lines.append(f"| {shown} | {key.where} | {meaning} |")
+            if where := screens.pop((key.keys, key.help), None):
+                meaning = key.help or f"{panel_titles.get(key.shown, key.title)} in full"
+                shown = " ".join(f"`{_SHOWN.get(name, name)}`" for name in key.keys)
+                lines.append(f"| {shown} | {', '.join(where)} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 

@@ -120,12 +120,12 @@ class WalkthroughView(ScrolledPage):
     def tick(self, known: KnownRun, table: RunTable) -> tuple[int, ...] | None:
         """Choose or exclude the selected row; return the indexes of all chosen rows.
 
-        None if no row is selected yet: no row is excluded before the operator has seen it selected.
+        None if no row is selected yet: of several no row is excluded before the operator has seen it selected.
         """
-        if self._row is None:
+        if self._row is None and table.total > 1:
             self.do_row_down()
             return None
-        row, self._scrolled = self._row, None
+        row, self._scrolled = self._row or 0, None
         chosen = tuple(one is not (index == row) for index, one in enumerate(table.chosen))
         self._choice = RowChoice((table.block, table.look), known.refusal_count, chosen)
         self._row = min(row + 1, len(table.rows) - 1)

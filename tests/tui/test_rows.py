@@ -38,6 +38,13 @@ async def test_x_excludes_the_row_under_the_cursor_and_includes_it_again() -> No
         assert "type `3`" in screen.lines[-1]
 
 
+async def test_x_chooses_the_only_row_without_selecting_it_first() -> None:
+    table = structs.replace(ROWS, rows=ROWS.rows[:1], chosen=(False,), total=1)
+    async with screen_with_run(structs.replace(CHOOSING, table=table)) as screen:
+        await screen.press("x")
+        assert screen.feed.asked == [choice(0)] and "1 of 1 chosen ●" in screen.text
+
+
 async def test_rows_are_excluded_one_after_the_other_without_waiting_for_the_agent() -> None:
     async with screen_with_run(CHOOSING) as screen:
         await screen.press("down", "x", "x")

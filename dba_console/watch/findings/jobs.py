@@ -174,6 +174,7 @@ def _beside_signal(together: list[Mount], beside: list[str], server: list[str]) 
         "database for half a minute at a time, and filling it stops the server",
         evidence={"mount": paths[0], "paths": paths, "holds": [clean(held) for held in (*beside, *server)]},
         series=(f"mount:{together[0].path}.used_bytes",),
+        runbook="remove-backup",
         advice="Give backups a file system of their own; until then remove large files in small steps (runbook "
         "remove-backup), never with a plain rm.",
     )
@@ -283,6 +284,7 @@ RULES: tuple[Rule, ...] = (
         title="Archived WAL or backups are on the file system of the data or WAL",
         parts=("host.mounts",),
         check=wal_beside_backups,
+        runbook="remove-backup",
         source="story S7; PostgreSQL: continuous archiving (backup.sgml)",
     ),
 )

@@ -144,6 +144,12 @@ def test_the_panels_of_a_step_are_those_of_its_expressions_unless_it_names_other
     assert plan_of(runbook_text(CHECK, heading="A {panels=io,disks}")).steps[0].panels == ("io", "disks")
 
 
+def test_a_step_without_panels_keeps_those_of_the_step_before() -> None:
+    manual = '## B\n\n```toml {manual}\ntext = "Ask."\nevidence = "who"\n```\n'
+    plan = plan_of(runbook_text(CHECK, heading="A {panels=io,disks}") + "\n" + manual)
+    assert [step.panels for step in plan.steps] == [("io", "disks"), ("io", "disks")]
+
+
 def test_a_final_section_of_sources_is_shown_and_is_not_a_step() -> None:
     words = "Walked on PostgreSQL 15, 18.\n\n- it says so: the manual"
     plan = plan_of(steps(A=CHECK, Sources=words))

@@ -219,7 +219,7 @@ def test_archived_wal_on_the_data_file_system_is_reported_with_the_consequence()
     assert found.id == "wal-beside-backups:/srv"
     assert found.text.startswith("Archived WAL and the server's data and WAL share /srv: removing a large file there")
     assert found.advice is not None and "remove-backup" in found.advice
-    assert found.runbook is None
+    assert found.runbook == "remove-backup"
 
 
 def test_a_file_system_mounted_twice_is_one() -> None:
