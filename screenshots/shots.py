@@ -13,6 +13,7 @@ from typing import Protocol
 
 from dba_console.core.errors import ConsoleError
 from dba_console.reports.svg import drawing
+from dba_console.tui.feed import Session
 from dba_console.tui.live_feed import ReplayFeed
 from dba_console.tui.terminal import ScreenOptions, configure_textual
 from dba_console.watch.panels.text_elements import Line, Span, fit_line, line_text
@@ -77,7 +78,7 @@ async def screen_rows(shot: Shot, directory: Path, at: str, name: str = NAME) ->
     configure_textual("16")
     from dba_console.tui.console import Canvas, ConsoleApp
 
-    feed = ReplayFeed(directory, name)
+    feed = ReplayFeed(Session(name, directory=directory))
     app = ConsoleApp(feed, ScreenOptions(at=at), "16")
     feed.start()
     try:

@@ -181,6 +181,7 @@ class Collector:
         # On a remote server the pid belongs to another process of this host, or to none.
         backend = self.server.backend_pid if self.host.is_here else None
         own = self._own.read(self.server.counters(), backend, lanes, late_us)
+        own = replace(own, slot_refusals=self.server.slot_refusals)
         if (outage := self.server.outage) is not None:
             own = replace(own, outage=outage.kind, refused_by=outage.refused_by)
         return make_part("self", self.extend_self_part(own), at_us=self._clock.mono_us())

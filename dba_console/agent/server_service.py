@@ -122,6 +122,8 @@ class ServerService:
         self._due_names: set[str] = set()
         self._ever_connected = False
         self.outage: ConnectionOutage | None = ConnectionOutage("new", "not connected yet", clock.mono_us())
+        self.slot_refusals = 0
+        """Attempts to connect that were refused for lack of a slot."""
         self.server: Server | None = None
         self.sessions: Sessions | None = None
         self.operations: Operations | None = None
@@ -193,6 +195,7 @@ class ServerService:
         try:
             parts = self._call.take()
         except ConnectFailed as error:
+            self.slot_refusals += error.kind == "no_slots"
             self._fail(error.kind, failure_text(error), delays_after(error), error.limit)
             return self._empty_parts("error")
         except ConnectionLost as error:

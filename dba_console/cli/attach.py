@@ -50,12 +50,12 @@ def open_agent(
     )
 
 
-def open_session(directory: Path, name: str, at: str | None, config: Config) -> int:
-    """Open the console on a recording of the target `name`, at the TIME `at` or at the default position."""
+def open_session(recordings: Sequence[tuple[Path, str]], at: str | None, config: Config) -> int:
+    """Open the console on recordings, each with its name, at the TIME `at` of the first or at its start."""
     require_terminal(config.screen.colours)
     import dba_console.tui.app as screen
 
-    return screen.run_console(screen.replay_feed(directory, name), _screen_options(config, at))
+    return screen.run_console(screen.replay_feed(recordings), _screen_options(config, at))
 
 
 def _screen_options(config: Config, at: str | None) -> ScreenOptions:

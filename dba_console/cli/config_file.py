@@ -111,10 +111,12 @@ class LoadedConfig:
         )
 
 
-def load_config(file: Path | None = None, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
+def load_config(
+    file: Path | None = None, environ: Mapping[str, str] = os.environ, *, sessions: str | None = None
+) -> LoadedConfig:
     """Return the configuration of this user. Raises ConfigError with file, line and key.
 
-    A missing file means defaults, unless $DBA_CONSOLE_CONFIG names it.
+    A missing file means defaults, unless $DBA_CONSOLE_CONFIG names it. `sessions`: the option --sessions.
     """
     file = file or paths.config_file()
     text = _read_text(file, must_exist="DBA_CONSOLE_CONFIG" in environ)
@@ -124,7 +126,8 @@ def load_config(file: Path | None = None, environ: Mapping[str, str] = os.enviro
         provenance[dotted_key(path)] = f"environment {variable}"
         if problem := find_problem(values):
             raise ConfigError(f"{variable}: {problem.text}", hint=problem.hint or None)
-    return LoadedConfig(_convert(values), provenance, file, text is not None, values)
+    loaded = LoadedConfig(_convert(values), provenance, file, text is not None, values)
+    return loaded if sessions is None else loaded.with_option(("recording", "directory"), sessions, "--sessions")
 
 
 def find_problem(values: Mapping[str, Any]) -> InvalidSetting | None:

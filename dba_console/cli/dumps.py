@@ -7,17 +7,17 @@ own modules: a restore waits for those it calls, and only some need the driver.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from dba_console.cli.config_file import load_config
+from dba_console.cli.error_handling import interrupted_by_signals
 from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Dsn, Json, new_app
 from dba_console.cli.stderr import print_diagnostic
@@ -92,9 +92,8 @@ def sweep_command(
         bindir=bindir,
     )
     target = _target(dsn)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    result = sweep(target, sweep_options, _progress_reporter())
+    with interrupted_by_signals():
+        result = sweep(target, sweep_options, _progress_reporter())
     warning = _save(target, result)
     _print_result(result, as_json=json)
     if warning:
@@ -148,11 +147,6 @@ def _progress_reporter() -> Callable[[str, bool], None]:
             sys.stderr.flush()
 
     return report
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    """End the current trial and remove its files, as Ctrl-C does."""
-    raise KeyboardInterrupt
 
 
 def _target(dsn: str | None) -> Target:
@@ -287,9 +281,8 @@ def keys_command(
         return ExitCode.OK
     from dba_console.jobs.tools.create_foreign_keys import create_keys
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    result = create_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, report=print_diagnostic)
+    with interrupted_by_signals():
+        result = create_keys(archive.absolute(), _target(dsn).conninfo, jobs, bindir=bindir, report=print_diagnostic)
     if json:
         print_json(msgspec.to_builtins(result))
     else:

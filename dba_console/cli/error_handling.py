@@ -6,8 +6,11 @@ The user never gets a traceback.
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from dba_console.cli.stderr import print_diagnostic, report_crash
 from dba_console.cli.stdout import OutputClosed
@@ -63,6 +66,23 @@ def run_plugin_guarded(command: Callable[[], int], argv: Sequence[str]) -> int:
     except OSError:
         pass  # the exit code reports it
     return PLUGIN_UNKNOWN
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that it removes its unfinished files. Not under nohup."""
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def prepare_streams() -> None:

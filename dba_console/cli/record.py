@@ -30,9 +30,7 @@ def record(
 
     Consoles attach to it as to any agent: dba-console attach.
     """
-    loaded = load_config()
-    if sessions is not None:
-        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+    loaded = load_config(sessions=sessions)
     for_s = None if for_ is None else parse_duration(for_)
     run_record(resolve_target(dsn, loaded), loaded.config, for_s, sessions_directory(loaded.config))
 

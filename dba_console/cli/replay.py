@@ -46,7 +46,7 @@ def replay(
     ] = None,
     with_: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="SESSION", help="With --show: also another session, at the same moments."),
+        typer.Option("--with", metavar="SESSION", help="Also a session of another host, at the same moments."),
     ] = None,
     sessions: SessionsOption = None,
 ) -> int:
@@ -54,22 +54,17 @@ def replay(
 
     --show and --json print the panels at the time --at (default: the end) instead.
     """
-    loaded = load_config()
-    if sessions is not None:
-        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+    loaded = load_config(sessions=sessions)
     name, panels = split_arguments(words)
     if panels and not (show or json):
         raise UsageError("panels need --show", hint=f"dba-console replay {name} --show {' '.join(panels)}")
-    from dba_console.recording.listing import resolve
+    from dba_console.recording.listing import resolve_hosts
 
-    directory = resolve(name, sessions_directory(loaded.config))
-    others = [resolve(one, sessions_directory(loaded.config)) for one in with_ or ()]
-    if others and not (show or json):
-        raise UsageError("--with needs --show or --json: the screen shows one session")
+    directory, *others = resolve_hosts(name, with_ or (), sessions_directory(loaded.config))
     if show or json:
         for_s = None if for_ is None else parse_duration(for_)
         return run_replay(directory, loaded.config, panels, json, at, for_s, width, others)
-    return _open_screen(directory, at, loaded.config)
+    return _open_screen([directory, *others], at, loaded.config)
 
 
 def split_arguments(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -161,10 +156,18 @@ def parse_time(recording: Recording, at: str) -> int:
     return parse_when(at, first_us=recording.first_us, last_us=recording.last_us, events=events)
 
 
-def _open_screen(directory: Path, at: str | None, config: Config) -> int:
+def _open_screen(directories: Sequence[Path], at: str | None, config: Config) -> int:
     from dba_console.cli.attach import open_session
 
+    targets = [_target_name(directory) for directory in directories]
+    names = [
+        target if targets.count(target) == 1 else directory.name
+        for directory, target in zip(directories, targets, strict=True)
+    ]
+    return open_session(list(zip(directories, names, strict=True)), at, config)
+
+
+def _target_name(directory: Path) -> str:
     recording = Recording.open(directory)
-    name = recording.meta.target if recording.meta is not None else directory.name
     recording.close()
-    return open_session(directory, name, at, config)
+    return recording.meta.target if recording.meta is not None else directory.name

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.error_handling import interrupted_by_signals
 from dba_console.cli.options import SessionsOption, new_app
 from dba_console.cli.report_summary import summary
 from dba_console.cli.stderr import print_diagnostic
@@ -58,20 +59,15 @@ def postmortem(
     if len(chosen) > 1:
         raise UsageError(f"{' and '.join(chosen)} both choose the span", hint="give only one of them")
     from dba_console.cli.replay import parse_time
-    from dba_console.recording.listing import resolve
+    from dba_console.recording.listing import resolve_hosts
     from dba_console.recording.recording import Recording
     from dba_console.reports.postmortem.gather import Asked
     from dba_console.reports.postmortem.render import write_postmortem
 
     gc.disable()  # what is read is kept until the end: looking for garbage takes a third of the time
-    loaded = load_config()
-    if sessions is not None:
-        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
-    directory = sessions_directory(loaded.config)
-    paths = [resolve(one, directory) for one in (name, *(with_ or ()))]
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError("--with names a session that is already in the report")
-    with ExitStack() as opened:
+    loaded = load_config(sessions=sessions)
+    paths = resolve_hosts(name, with_ or (), sessions_directory(loaded.config))
+    with interrupted_by_signals(), ExitStack() as opened:
         recordings = [Recording.open(path) for path in paths]
         for one in recordings:
             opened.callback(one.close)

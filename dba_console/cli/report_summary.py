@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.error_handling import interrupted_by_signals
 from dba_console.cli.options import Json, SessionsOption
 from dba_console.cli.stderr import print_diagnostic, show_progress
 from dba_console.cli.stdout import put
@@ -49,9 +50,7 @@ def summary(
     from dba_console.reports.documents import write_documents
     from dba_console.reports.summary import summarize_period, summary_documents, summary_json, summary_markdown
 
-    loaded = load_config()
-    if sessions is not None:
-        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+    loaded = load_config(sessions=sessions)
     made_us = time.time_ns() // 1000
     paths, to_us = _chosen(sessions_directory(loaded.config), names or [], made_us)
     found = summarize_period(
@@ -64,7 +63,9 @@ def summary(
             f"warning: {problems} of {len(paths)} sessions are damaged or cannot be read; the summary names them"
         )
     if out is not None:
-        for path in write_documents(out, summary_documents(found, made_us), overwrite=force):
+        with interrupted_by_signals():
+            written = write_documents(out, summary_documents(found, made_us), overwrite=force)
+        for path in written:
             put(str(path))
     else:
         put(summary_json(found) if json else summary_markdown(found, made_us))

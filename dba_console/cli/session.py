@@ -255,7 +255,7 @@ Name = Annotated[str, typer.Argument(metavar="SESSION", help="A directory, an id
 @app.command("list")
 def list_(json: Json = False, sessions: SessionsOption = None) -> int:
     """List the sessions, newest first."""
-    directory = sessions_directory(_load_config(sessions).config)
+    directory = sessions_directory(load_config(sessions=sessions).config)
     require_readable(directory)
     rows = list_sessions(directory)[::-1]
     if json:
@@ -271,7 +271,7 @@ def list_(json: Json = False, sessions: SessionsOption = None) -> int:
 @app.command("show")
 def show(name: Name = "last", json: Json = False, sessions: SessionsOption = None) -> int:
     """Show one session: times, target, size, gaps and last events."""
-    path = resolve(name, sessions_directory(_load_config(sessions).config))
+    path = resolve(name, sessions_directory(load_config(sessions=sessions).config))
     row = row_of(path)
     recording = Recording.open(path)
     try:
@@ -290,7 +290,7 @@ def show(name: Name = "last", json: Json = False, sessions: SessionsOption = Non
 @app.command("verify")
 def verify_(name: Name = "last", json: Json = False, sessions: SessionsOption = None) -> int:
     """Verify a session: event chain, block checksums. Exit code 6 if it was changed."""
-    path = resolve(name, sessions_directory(_load_config(sessions).config))
+    path = resolve(name, sessions_directory(load_config(sessions=sessions).config))
     found = verify(path)
     if json:
         print_json({"session": path.name, **msgspec.to_builtins(found)})
@@ -312,7 +312,7 @@ def unpin(name: Name, sessions: SessionsOption = None) -> int:
 
 
 def _pin(name: str, sessions: str | None, *, pinned: bool) -> int:
-    path = resolve(name, sessions_directory(_load_config(sessions).config), to_change=True)
+    path = resolve(name, sessions_directory(load_config(sessions=sessions).config), to_change=True)
     pin(path, pinned)
     put(f"{'pinned' if pinned else 'unpinned'} {path.name}")
     return ExitCode.OK
@@ -324,7 +324,7 @@ def prune_(
     sessions: SessionsOption = None,
 ) -> int:
     """Apply retention now: recording.keep and recording.max_size. Pinned and live sessions stay."""
-    loaded = _load_config(sessions)
+    loaded = load_config(sessions=sessions)
     directory = sessions_directory(loaded.config)
     require_readable(directory)
     keep_s, max_bytes = parse_duration(loaded.config.recording.keep), parse_size(loaded.config.recording.max_size)
@@ -370,7 +370,7 @@ def report(
         )
     if name is not None and target is not None:
         raise UsageError("a session and --target both name a target", hint="give only one of them")
-    loaded = _load_config(sessions)
+    loaded = load_config(sessions=sessions)
     windows = windows_of(loaded.config.jobs, check_window(window))
     address: Address | None = None
     recorded = None if target is None else _newest_session(target, loaded)
@@ -410,10 +410,3 @@ def _session_target(path: Path) -> tuple[str, str]:
 
 app.command("export")(export)
 app.command("share")(share)
-
-
-def _load_config(sessions: str | None) -> LoadedConfig:
-    loaded = load_config()
-    if sessions is None:
-        return loaded
-    return loaded.with_option(("recording", "directory"), sessions, "--sessions")

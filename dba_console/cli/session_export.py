@@ -12,6 +12,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
+from dba_console.cli.error_handling import interrupted_by_signals
 from dba_console.cli.options import SessionsOption
 from dba_console.cli.stderr import print_diagnostic, show_progress
 from dba_console.cli.stdout import OutputClosed
@@ -19,7 +20,7 @@ from dba_console.core.atomic_files import complete_file
 from dba_console.core.errors import ConsoleError, ExitCode, PermissionDenied, UsageError, suggest
 from dba_console.core.units import parse_duration
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import EXPORTERS, Progress, Span, whole
+from dba_console.reports.export import EXPORTERS, Progress, Span, load_exporter, whole
 
 _MOMENTS = ("svg", "png")
 """Formats of one moment: the end, unless --at or --from names it."""
@@ -97,7 +98,7 @@ def export(
         raise UsageError("--follow needs --otlp-endpoint and takes no --to")
     if (out is None) == (otlp_endpoint is None):
         raise UsageError("name one output: --out FILE, or with the format otlp --otlp-endpoint URL")
-    exporter = EXPORTERS[format]()
+    exporter = load_exporter(format)
     with opened_span(name, _times(format, at, from_, to), sessions) as span:
         if out is None:
             notes = _post(span, given, follow)
@@ -161,9 +162,7 @@ def opened_span(name: str, times: tuple[str | None, str | None], sessions: str |
     from dba_console.cli.replay import parse_time
     from dba_console.recording.listing import resolve
 
-    loaded = load_config()
-    if sessions is not None:
-        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+    loaded = load_config(sessions=sessions)
     recording = Recording.open(resolve(name, sessions_directory(loaded.config)))
     try:
         _, first_us, last_us = whole(recording)
@@ -186,7 +185,7 @@ def opened_output(out: Path, force: bool) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         else:
-            with complete_file(out, overwrite=force) as file:
+            with interrupted_by_signals(), complete_file(out, overwrite=force) as file:
                 yield file
     except BrokenPipeError:
         raise OutputClosed from None

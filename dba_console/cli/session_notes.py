@@ -173,9 +173,7 @@ def _resolve(name: str, sessions: str | None, *, to_change: bool) -> Path:
     from dba_console.cli.config_file import load_config, sessions_directory
     from dba_console.recording.listing import resolve
 
-    loaded = load_config()
-    if sessions is not None:
-        loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
+    loaded = load_config(sessions=sessions)
     return resolve(name, sessions_directory(loaded.config), to_change=to_change)
 
 

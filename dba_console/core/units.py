@@ -105,6 +105,10 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
 
 
+_LONGEST_DAYS = 36_500
+"""A longer duration is a typing error, and the time before or after it may not be a date."""
+
+
 def parse_duration(text: str) -> float:
     """Return seconds from `250ms 5s 10m 2h 3d` or a sequence (`1h30m`). Raises UsageError with the text.
 
@@ -112,9 +116,12 @@ def parse_duration(text: str) -> float:
     (0.25, 5400.0, 90.0)
     """
     stripped = text.strip()
-    if re.fullmatch(r"\d+(?:\.\d+)?", stripped):
-        return float(stripped)
     pieces = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhd])", stripped)
-    if not pieces or "".join(number + unit for number, unit in pieces) != stripped.replace(" ", ""):
+    if re.fullmatch(r"\d+(?:\.\d+)?", stripped):
+        pieces = [(stripped, "s")]
+    elif not pieces or "".join(number + unit for number, unit in pieces) != stripped.replace(" ", ""):
         raise UsageError(f"not a duration: {text!r}", hint="write it as 250ms, 5s, 10m, 2h or 1h30m")
-    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in pieces)
+    seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in pieces)
+    if seconds > _LONGEST_DAYS * _DURATION_UNITS["d"]:
+        raise UsageError(f"duration too long: {text!r}", hint=f"the longest is {_LONGEST_DAYS}d, 100 years")
+    return seconds

@@ -61,12 +61,14 @@ class FallbackSource:
     def points(self, first_seq: int) -> bytes:
         return self._with_fallback(lambda source: source.points(first_seq))
 
-    def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]:
-        rows = self._with_fallback(lambda source: source.journal(from_us, to_us, limit))
+    def journal(
+        self, from_us: int | None, to_us: int | None, limit: int | None, after_seq: int | None = None
+    ) -> list[JournalRow]:
+        rows = self._with_fallback(lambda source: source.journal(from_us, to_us, limit, after_seq))
         if self._unclosed:
-            newest = rows[-1].seq if rows else 0
+            newest = rows[-1].seq if rows else after_seq or 0
             rows += [row for row in self._search().journal(from_us, to_us, None) if row.seq > newest]
-        return rows if limit is None else rows[max(0, len(rows) - limit) :]
+        return _limited(rows, limit, after_seq)
 
     def notes(self, after_seq: int) -> tuple[int, list[JournalRow]]:
         newest, rows = self._with_fallback(lambda source: source.notes(after_seq))
@@ -97,6 +99,13 @@ class FallbackSource:
         if self._second is None:
             self._second = self._make_second()
         return self._second
+
+
+def _limited(rows: list[JournalRow], limit: int | None, after_seq: int | None) -> list[JournalRow]:
+    """Return the first `limit` rows if they follow a number, else the last ones."""
+    if limit is None:
+        return rows
+    return rows[max(0, len(rows) - limit) :] if after_seq is None else rows[:limit]
 
 
 class ScanSource:
@@ -187,13 +196,17 @@ class ScanSource:
         """Return nothing: the newest samples are a block like the others."""
         return []
 
-    def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]:
+    def journal(
+        self, from_us: int | None, to_us: int | None, limit: int | None, after_seq: int | None = None
+    ) -> list[JournalRow]:
         rows = [
             row
-            for _, row in sorted(self._rows.items())
-            if (from_us is None or row.wall_us >= from_us) and (to_us is None or row.wall_us <= to_us)
+            for seq, row in sorted(self._rows.items())
+            if (from_us is None or row.wall_us >= from_us)
+            and (to_us is None or row.wall_us <= to_us)
+            and (after_seq is None or seq > after_seq)
         ]
-        return rows if limit is None else rows[max(0, len(rows) - limit) :]
+        return _limited(rows, limit, after_seq)
 
     def notes(self, after_seq: int) -> tuple[int, list[JournalRow]]:
         rows = [

@@ -167,6 +167,14 @@ def resolve(name: str, sessions: Path, *, to_change: bool = False) -> Path:
     return _by_beginning(name, named_path, directories, sessions)
 
 
+def resolve_hosts(name: str, others: Sequence[str], sessions: Path) -> list[Path]:
+    """Return the directories of a session and of those of `--with`. Raises as `resolve`; UsageError if two are one."""
+    paths = [resolve(one, sessions) for one in (name, *others)]
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("--with names a session that is already named")
+    return paths
+
+
 def _by_beginning(name: str, named_path: Path, directories: list[Path], sessions: Path) -> Path:
     found = [path for path in directories if path.name.startswith(name) or _id(path).startswith(name)]
     exact = [path for path in found if name in (path.name, _id(path))]

@@ -42,6 +42,8 @@ from dba_console.watch.samples.sample import Sample
 _COPY_LIMIT = 1 << 30
 _OUTPUT_PAGE = 5_000
 """Lines of output read at a time."""
+_EVENTS_PAGE = 1_000
+"""Events read at a time by `each_event`."""
 
 
 def check_header(directory: Path) -> str | None:
@@ -381,6 +383,22 @@ class Recording:
             notes = self._notes_in_order[start if limit is None else max(start, end - limit) : end]
             found = list(merge(found, notes, key=_happened_us))
         return found if limit is None else found[max(0, len(found) - limit) :]
+
+    def each_event(self, from_us: int, to_us: int) -> Iterator[Event]:
+        """Yield the events that `events` returns, with a few of them in memory."""
+        try:
+            self._read_notes()
+            notes = [note for note in self._notes_in_order if from_us <= note.happened_us <= to_us]
+            yield from merge(self._recorded_events(from_us, to_us), notes, key=_happened_us)
+        except Damaged as error:
+            self._note_damage(error)
+
+    def _recorded_events(self, from_us: int, to_us: int) -> Iterator[Event]:
+        """Yield the events recorded in a span, without notes about another time than their own."""
+        after_seq = -(1 << 62)
+        while page := self._source.journal(from_us, to_us, _EVENTS_PAGE, after_seq):
+            after_seq = page[-1].seq
+            yield from (event_of(row) for row in page if row.seq not in self._notes)
 
     def _read_notes(self) -> None:
         """Read the notes about another time than their own that were recorded since the last call."""

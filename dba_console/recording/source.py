@@ -33,7 +33,12 @@ class Source(Protocol):
     def block(self, first_seq: int) -> bytes: ...
     def points(self, first_seq: int) -> bytes: ...
     def tail(self, after_seq: int = -1) -> list[bytes]: ...
-    def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]: ...
+    def journal(
+        self, from_us: int | None, to_us: int | None, limit: int | None, after_seq: int | None = None
+    ) -> list[JournalRow]:
+        """Return the last `limit` events of a span, or the first ones after a number; None: all."""
+        ...
+
     def notes(self, after_seq: int) -> tuple[int, list[JournalRow]]: ...
     def gaps(self) -> list[Gap]: ...
     def output(self, after: int = 0, limit: int = -1) -> list[LogLine]: ...
@@ -104,10 +109,15 @@ class SqlSource:
         newest = self._rows(f"{_BLOCKS} ORDER BY at DESC LIMIT 1", BlockEntry)
         return max(0, newest[0].end - self._samples.size()) if newest else 0
 
-    def journal(self, from_us: int | None, to_us: int | None, limit: int | None) -> list[JournalRow]:
-        query = "SELECT seq, wall_us, line FROM journal WHERE wall_us >= ? AND wall_us <= ? ORDER BY seq DESC LIMIT ?"
+    def journal(
+        self, from_us: int | None, to_us: int | None, limit: int | None, after_seq: int | None = None
+    ) -> list[JournalRow]:
+        query = "SELECT seq, wall_us, line FROM journal WHERE wall_us >= ? AND wall_us <= ?"
         first, last = -(1 << 62) if from_us is None else from_us, 1 << 62 if to_us is None else to_us
-        return self._rows(query, JournalRow, first, last, -1 if limit is None else limit)[::-1]
+        count = -1 if limit is None else limit
+        if after_seq is not None:
+            return self._rows(f"{query} AND seq > ? ORDER BY seq LIMIT ?", JournalRow, first, last, after_seq, count)
+        return self._rows(f"{query} ORDER BY seq DESC LIMIT ?", JournalRow, first, last, count)[::-1]
 
     def notes(self, after_seq: int) -> tuple[int, list[JournalRow]]:
         """Return the number of the newest event, and the later ones that may be about another time than their own."""

@@ -16,7 +16,7 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.recording.recording import Recording
 from dba_console.reports.export import Progress, Span
-from dba_console.reports.recorded_moments import TimedPicture, happened_us, timed_pictures
+from dba_console.reports.recorded_moments import TimedPicture, timed_pictures
 from dba_console.reports.recorded_screen import DEFAULT_SIZE, RecordedScreen, ScreenLook, screen_look
 from dba_console.reports.terminal_codes import ScreenPainter
 from dba_console.watch.samples.event import Event
@@ -102,7 +102,7 @@ def label(event: Event) -> str:
 
 def _offset_us(event: Event, timed: TimedPicture) -> int:
     """Return the time of an event: as long before the sample that shows it as it happened."""
-    return timed.offset_us - max(0, timed.picture.wall_us - happened_us(event))
+    return timed.offset_us - max(0, timed.picture.wall_us - event.happened_us)
 
 
 def _title(recording: Recording) -> str:

@@ -16,11 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.core.clock import rfc3339
-from dba_console.core.errors import SessionError
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames import rows
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import PANEL_NAMES, Finding, Frame, chart_titles, unit_of
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.panels.text_elements import clean
@@ -33,8 +31,6 @@ SHOWN = 40
 """Changes in the text; all of them are in the JSON object."""
 MIN_WEIGHT = 0.15
 """Doublings: a number that changed by less than a tenth is left out."""
-HISTORY_US = 600_000_000
-"""Ten minutes before each moment, for trends and forecasts."""
 MAX_DISTANCE_US = 10_000_000
 """A sample further before the time asked for is mentioned."""
 _NOISE = {
@@ -142,21 +138,17 @@ def compare(
 
 def compare_recorded(recording: Recording, from_us: int, to_us: int, areas: Sequence[str] = ()) -> Comparison:
     """Return what changed between two times of a recording. Raises SessionError if nothing was recorded at one."""
+    from dba_console.reports.recorded_moments import FrameReader, one_picture
+
     frames, settings, notes = [], [], []
+    reader = FrameReader(recording)
     for at_us in (from_us, to_us):
-        picture = recording.picture_at(at_us)
-        if picture is None:
-            raise SessionError(
-                f"nothing was recorded at or before {date_and_time(at_us)} in {recording.directory.name}",
-                hint=f"it begins at {date_and_time(recording.first_us)}",
-            )
+        picture, _ = one_picture(recording, at_us)
         if at_us - picture.wall_us > MAX_DISTANCE_US:
             notes.append(
                 f"nothing was recorded at {date_and_time(at_us)}: {date_and_time(picture.wall_us)} is compared"
             )
-        history = ChartHistory()
-        history.extend(recording.points(picture.wall_us - HISTORY_US, picture.wall_us))
-        frames.append(derive(picture, history))
+        frames.append(reader.frame(picture))
         settings.append(server_settings(picture))
     found = compare(frames[0], frames[1], (settings[0], settings[1]), areas)
     return msgspec.structs.replace(found, notes=[*notes, *found.notes])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,6 +22,16 @@ from dba_console.core.units import human_bytes, human_duration
 from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
 
 _TEMPLATES = Path(__file__).parent
+
+
+class RedactedSession(Protocol):
+    """What a document says of a session."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def redacted(self) -> str:
+        """Level of a redacted copy; empty for an original."""
 
 
 def new_environment(*, html: bool, **filters: Callable[..., Any]) -> Environment:
@@ -42,6 +52,7 @@ def new_environment(*, html: bool, **filters: Callable[..., Any]) -> Environment
         "bytes": human_bytes,
         "seconds_between": lambda later, earlier: (later - earlier) / 1e6,
         "fence": _fence,
+        "privacy": _privacy_text,
         **filters,
     }
     return made
@@ -68,6 +79,26 @@ def local_zone(wall_us: int) -> str:
     if not local.tm_gmtoff:
         return ""
     return f"{local.tm_zone} (UTC{'-' if local.tm_gmtoff < 0 else '+'}{hours:02d}:{minutes:02d})"
+
+
+_PRIVACY = {
+    "": "Passwords are masked; names, addresses and query texts are as recorded.",
+    "secrets": "Passwords, keys and their paths are masked; other names, addresses and query texts are as recorded.",
+    "names": "Passwords are masked; names, addresses and paths are pseudonyms, and values in statements are removed.",
+    "all": "Names, addresses and paths are pseudonyms; statements and what people wrote are removed.",
+}
+
+
+def _privacy_text(sessions: Sequence[RedactedSession]) -> str:
+    """Return what is masked or replaced in the texts of a document, by the sessions that it was made from."""
+    if not any(one.redacted for one in sessions):
+        return _PRIVACY[""]
+    texts = []
+    for one in sessions:
+        what = f"a redacted copy (level {one.redacted})" if one.redacted else "an original"
+        replaced = _PRIVACY.get(one.redacted, "What was replaced is not known.")
+        texts.append(f"Session {one.id} is {what}. {replaced}")
+    return " ".join(texts)
 
 
 # Markdown.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import NamedTuple
 
 from dba_console.recording.recording import Recording
@@ -40,10 +41,8 @@ class Span(NamedTuple):
                     yield derive(picture, history)
 
     def events(self) -> Iterator[Event]:
-        """Yield the events in order."""
-        step_us = max(_EVENTS_US, (self.to_us - self.from_us) // 1000)
-        for from_us in range(self.from_us, self.to_us + 1, step_us):
-            yield from self.recording.events(from_us, min(from_us + step_us - 1, self.to_us))
+        """Yield the events in the order they were recorded, notes about another time at that time."""
+        return self.recording.each_event(self.from_us, self.to_us)
 
 
 def whole(recording: Recording) -> Span:
@@ -60,9 +59,6 @@ def least_distance(every_us: int) -> int:
     return every_us - min(500_000, every_us // 2)
 
 
-_EVENTS_US = 3_600_000_000
-"""Events are read by the hour or more, because there may be a hundred thousand."""
-
 Progress = Callable[[float], None]
 """Takes the share done, 0 to 1."""
 Exporter = Callable[..., Sequence[str] | None]
@@ -71,76 +67,23 @@ with the span. Returns what was left out, in sentences. Raises OSError if the ou
 an option or a session it cannot use."""
 
 
-def _csv() -> Exporter:
-    from dba_console.reports.table_export import write_csv
-
-    return write_csv
-
-
-def _jsonl() -> Exporter:
-    from dba_console.reports.table_export import write_jsonl
-
-    return write_jsonl
-
-
-def _otlp() -> Exporter:
-    from dba_console.reports.otlp import write_otlp
-
-    return write_otlp
-
-
-def _openmetrics() -> Exporter:
-    from dba_console.reports.openmetrics import write_openmetrics
-
-    return write_openmetrics
-
-
-def _asciicast() -> Exporter:
-    from dba_console.reports.asciicast import export_asciicast
-
-    return export_asciicast
-
-
-def _svg() -> Exporter:
-    from dba_console.reports.pictures import export_svg
-
-    return export_svg
-
-
-def _png() -> Exporter:
-    from dba_console.reports.pictures import export_png
-
-    return export_png
-
-
-def _text() -> Exporter:
-    from dba_console.reports.pictures import export_text
-
-    return export_text
-
-
-def _syslog() -> Exporter:
-    from dba_console.reports.log_export import export_syslog
-
-    return export_syslog
-
-
-def _journald() -> Exporter:
-    from dba_console.reports.log_export import export_journald
-
-    return export_journald
-
-
-EXPORTERS: dict[str, Callable[[], Exporter]] = {
-    "csv": _csv,
-    "jsonl": _jsonl,
-    "openmetrics": _openmetrics,
-    "asciicast": _asciicast,
-    "svg": _svg,
-    "png": _png,
-    "text": _text,
-    "syslog": _syslog,
-    "journald": _journald,
-    "otlp": _otlp,
+EXPORTERS = {
+    "csv": "table_export.write_csv",
+    "jsonl": "table_export.write_jsonl",
+    "openmetrics": "openmetrics.write_openmetrics",
+    "otlp": "otlp.write_otlp",
+    "asciicast": "asciicast.export_asciicast",
+    "svg": "pictures.export_svg",
+    "png": "pictures.export_png",
+    "text": "pictures.export_text",
+    "syslog": "log_export.export_syslog",
+    "journald": "log_export.export_journald",
 }
-"""Returns the exporter of a format."""
+"""Module and function of each format."""
+
+
+def load_exporter(format: str) -> Exporter:
+    """Return the exporter of a format, one of EXPORTERS."""
+    module, _, function = EXPORTERS[format].partition(".")
+    exporter: Exporter = getattr(import_module(f"dba_console.reports.{module}"), function)
+    return exporter

@@ -17,7 +17,6 @@ from dba_console.core.sanitize import clean
 from dba_console.recording.journal import LogLine
 from dba_console.recording.recording import Recording
 from dba_console.reports.export import Progress, Span
-from dba_console.reports.recorded_moments import happened_us
 from dba_console.watch.panels.time_formats import format_rfc3339
 from dba_console.watch.samples.event import Event
 
@@ -86,7 +85,7 @@ def _of_event(event: Event, session: str) -> LogEntry:
     fields += [(name, str(event.details[name])) for name in _DETAILS if name in event.details]
     severity = _SEVERITIES.get(event.severity, _INFO)
     mono_us = event.mono_us if event.occurred_us is None else 0
-    return LogEntry(happened_us(event), severity, event.tag, event.kind, event.text, mono_us, tuple(fields))
+    return LogEntry(event.happened_us, severity, event.tag, event.kind, event.text, mono_us, tuple(fields))
 
 
 def _of_line(one: LogLine, session: str) -> LogEntry:

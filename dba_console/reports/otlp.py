@@ -158,10 +158,11 @@ class OtlpReader:
         wall_us = span.from_us
         # An event may be written after the samples of a later time.
         late = span._replace(from_us=span.from_us - _LATE_US) if self._event_seq >= 0 else span
+        sent_seq = self._event_seq
         for event in late.events():
-            if event.seq <= self._event_seq:
+            if event.seq <= sent_seq:
                 continue
-            self._event_seq = event.seq
+            self._event_seq = max(self._event_seq, event.seq)  # a note comes at the time that it is about
             batch.append(_log_record(event))
             wall_us = event.wall_us
             if len(batch) >= _BATCH_EVENTS:
@@ -223,10 +224,9 @@ def _metric(metric: Metric, points: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _log_record(event: Event) -> dict[str, Any]:
-    occurred_us = event.wall_us if event.occurred_us is None else event.occurred_us
     details = {} if event.kind.startswith("session.") else event.details  # checksums of the recording
     record = {
-        "timeUnixNano": _nanoseconds(occurred_us),
+        "timeUnixNano": _nanoseconds(event.happened_us),
         "observedTimeUnixNano": _nanoseconds(event.wall_us),
         "severityNumber": _SEVERITIES.get(event.severity, _SEVERITIES["info"]),
         "severityText": event.severity,

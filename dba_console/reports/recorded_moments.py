@@ -26,11 +26,6 @@ GAP_TICKS = 2.5
 """Ticks without a sample that are shown as missing."""
 
 
-def happened_us(event: Event) -> int:
-    """Return the time an event is about: of a note on an earlier moment not the one at which it was written."""
-    return event.wall_us if event.occurred_us is None else event.occurred_us
-
-
 class FrameReader:
     """Frames of a recording. Cheap if their times ascend; any other order is possible."""
 
@@ -58,7 +53,7 @@ class FrameReader:
         self._at_us = at_us
         while self._next_points and self._next_points[0][0] <= at_us:
             self.history.add(*self._next_points.popleft())
-        while self._next_events and happened_us(self._next_events[0]) <= at_us:
+        while self._next_events and self._next_events[0].happened_us <= at_us:
             self.new_events.append(self._next_events.popleft())
         self._events += self.new_events
         return derive(picture, self.history, tuple(self._events))
@@ -129,19 +124,14 @@ def timed_pictures(span: Span, every_us: int = 0) -> Iterator[TimedPicture]:
 
 def _pictures(recording: Recording, from_us: int, to_us: int) -> Iterator[Picture]:
     """Yield the newest picture before the span, unless a sample is exactly at its start, then those of its samples."""
-    picture = recording.picture_at(from_us - 1)
-    begun = False
-    for block in recording.blocks(from_us, to_us):
-        for sample in block.samples:
-            if not begun and picture is not None and sample.wall_us != from_us:
-                yield picture
-            begun = True
-            picture = (picture or Picture()).with_sample(sample)
-            if not picture.tick_us and recording.meta is not None:
-                picture.tick_us = recording.meta.interval_us  # the first tick of a session has no distance
-            yield picture
-    if not begun:
+    before, inside = recording.picture_at(from_us - 1), recording.pictures(from_us, to_us)
+    first = next(inside, None)
+    if first is None:
         raise no_samples(recording, from_us, to_us)
+    if before is not None and first.wall_us != from_us:
+        yield before
+    yield first
+    yield from inside
 
 
 def _tick_us(picture: Picture) -> int:

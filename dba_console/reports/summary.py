@@ -56,6 +56,8 @@ class SummarySession(Struct, frozen=True, kw_only=True):
     first_us: int
     last_us: int
     damage: str = ""
+    redacted: str = ""
+    """Level of a redacted copy; empty for an original."""
 
 
 class RecordingGap(Struct, frozen=True, kw_only=True):
@@ -140,6 +142,10 @@ class PeriodSummary(Struct, frozen=True, kw_only=True):
     to_us: int
     servers: list[ServerSummary]
     missing: list[str]
+
+    @property
+    def sessions(self) -> list[SummarySession]:
+        return [session for server in self.servers for session in server.sessions]
 
 
 class _Part(NamedTuple):
@@ -229,6 +235,7 @@ def _session(recording: Recording) -> SummarySession:
     return SummarySession(
         id=_id(recording), host="" if meta is None else clean(meta.host), state=recording.state,
         first_us=recording.first_us, last_us=recording.last_us, damage=clean(recording.damage or ""),
+        redacted="" if meta is None or (copy := meta.redacted()) is None else clean(copy.level),
     )  # fmt: skip
 
 

@@ -145,11 +145,9 @@ def _event_rows(span: Span, every_us: int) -> Iterator[tuple[int, Sequence[Any]]
         details = dict(event.details)
         named = [details.pop(name, None) for name in ("run", "step", "block")]
         finding = details.get("id") if event.kind.startswith("finding.") else None
-        recorded = rfc3339(event.wall_us)
-        at = recorded if event.occurred_us is None else rfc3339(event.occurred_us)
         yield event.wall_us, [
-            at, recorded, event.seq, event.kind, event.severity, event.tag, event.who, event.text, finding, *named,
-            details or None,
+            rfc3339(event.happened_us), rfc3339(event.wall_us), event.seq, event.kind, event.severity, event.tag,
+            event.who, event.text, finding, *named, details or None,
         ]  # fmt: skip
 
 

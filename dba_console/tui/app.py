@@ -6,7 +6,7 @@ Connecting and loading take similar time, so they run in parallel.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
@@ -27,11 +27,11 @@ def live_feed(first_socket: Callable[[], Path], later_socket: Callable[[], Path]
     return LiveFeed(lambda: AgentClient.connect(next(sockets, later_socket)()), name)
 
 
-def replay_feed(directory: Path, name: str) -> Feed:
-    """The feed of a recording in `directory`; `name` is shown in the header."""
+def replay_feed(recordings: Sequence[tuple[Path, str]]) -> Feed:
+    """The feed of recordings: of each the directory, and the name shown in the header."""
     from dba_console.tui.live_feed import ReplayFeed
 
-    return ReplayFeed(directory, name)
+    return ReplayFeed(*(Session(name, directory=directory) for directory, name in recordings))
 
 
 def run_console(feed: Feed, options: ScreenOptions) -> int:

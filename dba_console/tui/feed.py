@@ -18,6 +18,7 @@ from dba_console.core.errors import ConsoleError
 from dba_console.jobs.history.past_jobs import TargetJobHistory
 from dba_console.tui.known_runs import RecordedRunsArrived
 from dba_console.tui.loaders import RunbooksArrived
+from dba_console.watch.frames.model import Finding
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
 
@@ -65,7 +66,15 @@ class NamedTime:
     """Reference for `-10m`; None: the end of the recording."""
 
 
-RecordingQuery = AtTime | NextSample | NextNotable | RecordingEdge | NamedTime
+@dataclass(frozen=True, slots=True)
+class SameMoment:
+    """The moment that another of the recorded hosts has at a time by its own clock."""
+
+    wall_us: int
+    host: int
+
+
+RecordingQuery = AtTime | NextSample | NextNotable | RecordingEdge | NamedTime | SameMoment
 
 
 MAX_SAMPLES, MAX_OTHERS = 64, 512
@@ -129,6 +138,20 @@ class AgentConnectionChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherHost:
+    """A recorded host that is not shown, at the moment shown."""
+
+    host: int
+    name: str
+    findings: Sequence[Finding] = ()
+    """By urgency."""
+    problem: str = ""
+    """Why it cannot be shown at this moment."""
+    gap: str = ""
+    """Why its findings are not known, although it can be shown."""
+
+
+@dataclass(frozen=True, slots=True)
 class MomentArrived:
     """A moment read from a recording. `serial` is that of the query."""
 
@@ -143,6 +166,12 @@ class MomentArrived:
     """What is wrong with the recording, as far as known."""
     continues: bool = False
     """The points continue those of the previous moment."""
+    host: int = 0
+    """Which of the recorded hosts it is of."""
+    others: Sequence[OtherHost] = ()
+    """The other recorded hosts at the same moment, the next one first."""
+    notice: str = ""
+    """Offset of a clock that was just measured, or of the host shown now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +259,7 @@ class Mailbox:
 class QueryService(Protocol):
     """Answers queries about the past into the mailbox; see recording_reader.py."""
 
-    def ask(self, query: RecordingQuery) -> int: ...
+    def ask(self, query: RecordingQuery, host: int = 0) -> int: ...
     def close(self) -> None: ...
 
 
@@ -241,6 +270,9 @@ class Feed(Protocol):
     """True if there is an agent, and so a current time."""
     mailbox: Mailbox
     session: Session
+    """The one shown."""
+    hosts: Sequence[Session]
+    """Recorded sessions of several hosts; empty if there is one session only."""
 
     @property
     def recording(self) -> QueryService | None:

@@ -195,7 +195,11 @@ class JobActions(AgentRequests):
 
     def reread_job_history(self) -> None:
         """Read the history again when it is old and shown."""
-        if isinstance(self._view_stack.view, JobHistoryTablesView):
+        if not isinstance(self._view_stack.view, JobHistoryTablesView):
+            return
+        if self._navigator.job_history is None:
+            self._job_history_loader.request_read()  # another host is shown
+        else:
             self._job_history_loader.reread_if_old()
 
 
@@ -265,9 +269,11 @@ class ComparisonActions(AgentRequests):
     """Keep the moment shown, or compare it with the one kept before."""
 
     _kept: Moment | None = None
+    _kept_host = 0
 
     def do_compare(self) -> None:
-        shown, kept = self._navigator.moment, self._kept
+        shown, host = self._navigator.moment, self._navigator.host
+        kept, self._kept_host = self._kept if self._kept_host == host else None, host
         again = isinstance(self._view_stack.view, ComparisonView)
         if shown is None:
             return
@@ -413,6 +419,9 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
 
     def do_top(self) -> None:
         self._navigator.go_to_start()
+
+    def do_other_host(self) -> None:
+        self._navigator.go_to_other_host()
 
     def do_live(self) -> None:
         self._navigator.go_live()

@@ -51,7 +51,7 @@ _SHOWN = {
     "left_square_bracket": "[", "right_square_bracket": "]", "plus": "+", "minus": "-", "up": "↑", "down": "↓",
     "pageup": "pgup", "pagedown": "pgdn", "slash": "/", "greater_than_sign": ">", "less_than_sign": "<",
     "equals_sign": "=", "full_stop": ".", "comma": ",", "question_mark": "?",
-    "at": "@",
+    "at": "@", "ampersand": "&",
 }  # fmt: skip
 """Names of keys on the screen, where they differ from Textual's."""
 
@@ -113,6 +113,8 @@ KEYS: tuple[Key, ...] = (
         ("g", "go", "go to time", "go to a time: 14:53:07, -10m, +90s from the start, mark:TEXT, RFC 3339"),
         ("h", "first", "start", "to the start of the recording"),
         ("at", "compare", "compare", "keep this moment; then, at another moment: show what changed between the two"),
+        ("ampersand", "other_host", "other host",
+         "replay --with: the next host's recording at the same moment, corrected by the offset of the clocks"),
         ("end l", "live", "live", "return to live; in a recording, go to its end"),
         ("plus", "faster", "faster", "play, then faster: ×1 ×2 ×4 ×16 ×64"),
         ("minus", "slower", "slower", "slower; below ×1 it pauses"),

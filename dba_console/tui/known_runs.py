@@ -176,6 +176,11 @@ class KnownRuns:
         known = self._not_reported.pop(summary.run, None)
         return KnownRun(summary) if known is None else known
 
+    def show_recorded(self, recorded: tuple[RecordedRun, ...]) -> None:
+        """In a recording: show the runs of this session, and none of another host's."""
+        self.recorded, self._known = recorded, {}
+        self.changed += 1
+
     def show_at(self, wall_us: int | None) -> None:
         """In a recording: load the runs as they were at that time."""
         if self.recorded and wall_us is not None:
@@ -301,9 +306,11 @@ class RecordedRunsArrived:
     """The runs of the session, oldest first."""
 
     runs: tuple[RecordedRun, ...]
+    host: int = 0
+    """Which of the recorded hosts they are of."""
 
 
-def read_runs(session: Path, put: Callable[[RecordedRunsArrived], None]) -> None:
+def read_runs(session: Path, put: Callable[[RecordedRunsArrived], None], host: int = 0) -> None:
     """Read the runs and pass them to `put`; unreadable ones are left out, `runbook runs` names them."""
     from dba_console.recording.run_paths import run_directories
 
@@ -314,7 +321,7 @@ def read_runs(session: Path, put: Callable[[RecordedRunsArrived], None]) -> None
     if directories:
         put(
             RecordedRunsArrived(
-                tuple(run for directory in directories if (run := _read_recorded_run(directory)) is not None)
+                tuple(run for directory in directories if (run := _read_recorded_run(directory)) is not None), host
             )
         )
 

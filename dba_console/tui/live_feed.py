@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -110,6 +110,7 @@ class LiveFeed:
     """Samples of the agent that `connect` reaches. `connect` attaches to it or starts one; it may take seconds."""
 
     can_go_live = True
+    hosts: Sequence[Session] = ()
 
     def __init__(self, connect: Connect, name: str) -> None:
         self._connect = connect
@@ -227,15 +228,24 @@ class LiveFeed:
 
 
 class ReplayFeed:
-    """A recorded session. `name` is shown in the header."""
+    """Recorded sessions; the first one is shown, and with others its clock is the time axis.
+
+    Their names are shown in the header.
+    """
 
     can_go_live = False
 
-    def __init__(self, directory: Path, name: str) -> None:
-        self._directory = directory
+    def __init__(self, *sessions: Session) -> None:
+        from dba_console.tui.recorded_hosts import RecordedHosts
+
         self.mailbox = Mailbox()
-        self.session = Session(name, directory=directory)
-        self.recording = RecordingReader(lambda: open_recording(directory), self.mailbox, resolve_time)
+        self.session = sessions[0]
+        self.hosts: Sequence[Session] = sessions if len(sessions) > 1 else ()
+        self._sessions = sessions
+        recordings = RecordedHosts(sessions)
+        self.recording = RecordingReader(
+            lambda: recordings.recording(0), self.mailbox, resolve_time, recordings if self.hosts else None
+        )
 
     @property
     def refusal(self) -> str | None:
@@ -244,7 +254,12 @@ class ReplayFeed:
 
     def start(self) -> None:
         self.mailbox.put(AgentConnectionChanged("recording", session=self.session))
-        threading.Thread(target=read_runs, args=(self._directory, self.mailbox.put), name="runs", daemon=True).start()
+        threading.Thread(target=self._read_runs, name="runs", daemon=True).start()
+
+    def _read_runs(self) -> None:
+        for host, session in enumerate(self._sessions):
+            if session.directory is not None:
+                read_runs(session.directory, self.mailbox.put, host)
 
     def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
         return self.refusal

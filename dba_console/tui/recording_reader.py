@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
@@ -24,9 +24,13 @@ from dba_console.tui.feed import (
     QueryRefused,
     RecordingEdge,
     RecordingQuery,
+    SameMoment,
 )
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.event import Event
+
+if TYPE_CHECKING:
+    from dba_console.tui.recorded_hosts import RecordedHosts
 
 HISTORY_US = 600_000_000
 """Charts cover ten minutes."""
@@ -66,29 +70,34 @@ def next_notable_us(events: Sequence[Event], from_us: int, direction: int) -> in
 
 
 class RecordingReader:
-    """A recording behind a thread. `open_source` runs in that thread, on the first question."""
+    """A recording behind a thread. `open_source` runs in that thread, on the first question.
+
+    With `hosts`, a question is about one of several recordings, of which `open_source` opens the first.
+    """
 
     def __init__(
         self,
         open_source: Callable[[], RecordingSource],
         mailbox: Mailbox,
         resolve: Callable[[RecordingSource, str, int | None], int],
+        hosts: RecordedHosts | None = None,
     ) -> None:
         self._open = open_source
+        self._hosts = hosts
         self._mailbox = mailbox
         self._resolve = resolve
         self._source: RecordingSource | None = None
-        self._query: tuple[int, RecordingQuery] | None = None
+        self._query: tuple[int, RecordingQuery, int] | None = None
         self._serial = 0
         self._closed = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def ask(self, query: RecordingQuery) -> int:
+    def ask(self, query: RecordingQuery, host: int = 0) -> int:
         """Queue a query, replacing one not started yet; the answer carries the returned number."""
         with self._changed:
             self._serial += 1
-            self._query = (self._serial, query)
+            self._query = (self._serial, query, host)
             self._changed.notify()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
@@ -107,25 +116,32 @@ class RecordingReader:
                 self._changed.wait_for(lambda: self._query is not None or self._closed)
                 if self._closed:
                     break
-                (serial, question), self._query = self._query or (0, RecordingEdge(1)), None
-            self._mailbox.put(self._try_answer(serial, question))
-        if self._source is not None:
-            self._source.close()
+                (serial, question, host), self._query = self._query or (0, RecordingEdge(1), 0), None
+            self._mailbox.put(self._try_answer(serial, question, host))
+        opened = self._hosts or self._source
+        if opened is not None:
+            opened.close()
 
-    def _try_answer(self, serial: int, query: RecordingQuery) -> MomentArrived | QueryRefused:
+    def _try_answer(self, serial: int, query: RecordingQuery, host: int) -> MomentArrived | QueryRefused:
         try:
-            if self._source is None:
-                self._source = self._open()
-            self._source.refresh()
-            return self._answer(self._source, serial, query)
+            return self._answer(self._source_of(host), serial, query, host)
         except ConsoleError as error:
             return QueryRefused(serial, redact("; ".join(filter(None, (error.message, error.hint)))))
         except Exception as error:
             # A damaged file or a failing disk may raise anything: the screen keeps running and shows it.
             return QueryRefused(serial, redact(f"cannot read the recording: {error}"))
 
-    def _answer(self, source: RecordingSource, serial: int, query: RecordingQuery) -> MomentArrived | QueryRefused:
-        at_us = self._query_time(source, query)
+    def _source_of(self, host: int) -> RecordingSource:
+        if self._source is None:
+            self._source = self._open()
+        source = self._source if self._hosts is None else self._hosts.recording(host)
+        source.refresh()
+        return source
+
+    def _answer(
+        self, source: RecordingSource, serial: int, query: RecordingQuery, host: int
+    ) -> MomentArrived | QueryRefused:
+        at_us = self._query_time(source, query, host)
         if isinstance(at_us, str):
             return QueryRefused(serial, at_us)
         picture = source.picture_at(at_us)
@@ -146,9 +162,12 @@ class RecordingReader:
             source.last_us,
             damage=source.damage,
             continues=since_us is not None,
+            host=host,
+            others=() if self._hosts is None else self._hosts.others(host, at_us),
+            notice=self._hosts.notice(host if isinstance(query, SameMoment) else None) if self._hosts else "",
         )
 
-    def _query_time(self, source: RecordingSource, query: RecordingQuery) -> int | str:
+    def _query_time(self, source: RecordingSource, query: RecordingQuery, host: int) -> int | str:
         """Return the wall-clock time of a query, or the reason why it is unknown."""
         if source.first_us is None or source.last_us is None:
             return "nothing is recorded yet"
@@ -169,6 +188,8 @@ class RecordingReader:
                 return source.last_us if direction > 0 else source.first_us
             case NamedTime(text, now_us):
                 return self._resolve(source, text, now_us)
+            case SameMoment():
+                return "one host is recorded here" if self._hosts is None else self._hosts.same_moment(query, host)
 
 
 def _edge_text(direction: int) -> str:

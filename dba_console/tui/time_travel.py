@@ -6,6 +6,7 @@ in this order. Answers of the recording arrive later, through `take_arrivals`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -26,9 +27,11 @@ from dba_console.tui.feed import (
     NextNotable,
     NextSample,
     NoticeArrived,
+    OtherHost,
     QueryRefused,
     RecordingEdge,
     RecordingQuery,
+    SameMoment,
     SampleArrived,
 )
 from dba_console.tui.known_runs import KnownRuns, RecordedRunsArrived
@@ -54,6 +57,9 @@ class FeedReceiver:
         self._clock = clock
         self.live_state = LiveState()
         self.runs = KnownRuns()
+        self.host = 0
+        """Which of the recorded hosts is shown."""
+        self._recorded_runs: dict[int, RecordedRunsArrived] = {}
         self.runbooks: RunbooksArrived | None = None
         """The runbooks; None until they have been read."""
         self.job_history: TargetJobHistory | None = None
@@ -95,8 +101,10 @@ class FeedReceiver:
                 self.runbooks = arrival
             case TargetJobHistory():
                 self.job_history = arrival
-            case RecordedRunsArrived(runs):
-                self.runs.recorded = runs
+            case RecordedRunsArrived(runs, host):
+                self._recorded_runs[host] = arrival
+                if host == self.host:
+                    self.runs.show_recorded(runs)
             case RunViewMessage() | RunLines() | RunRefused():
                 self.runs.receive(arrival)
                 self._take_run_answer()
@@ -156,12 +164,12 @@ class PendingQueries:
         """True while the answer takes long."""
         return self._operator_query is not None and self._clock.mono_us() - self._operator_query[1] > SLOW_ANSWER_US
 
-    def ask_for_operator(self, query: RecordingQuery) -> bool:
-        """Query for the operator. Returns False if there is no recording."""
+    def ask_for_operator(self, query: RecordingQuery, host: int) -> bool:
+        """Query one of the recorded hosts for the operator. Returns False if there is no recording."""
         if self._feed.recording is None:
             return False
         self._charts_query = self._evidence_query = None
-        self._operator_query = (self._feed.recording.ask(query), self._clock.mono_us())
+        self._operator_query = (self._feed.recording.ask(query, host), self._clock.mono_us())
         return True
 
     def cancel_operator_query(self) -> None:
@@ -170,7 +178,7 @@ class PendingQueries:
         if self._charts_wanted:
             self.ask_for_charts()
 
-    def ask_for_evidence(self, query: RecordingQuery) -> None:
+    def ask_for_evidence(self, query: RecordingQuery, host: int) -> None:
         """Query the minutes around a time, if no other query is pending."""
         if (
             self._feed.recording is not None
@@ -178,7 +186,7 @@ class PendingQueries:
             and self._charts_query is None
             and self._evidence_query is None
         ):
-            self._evidence_query = self._feed.recording.ask(query)
+            self._evidence_query = self._feed.recording.ask(query, host)
 
     def ask_for_charts(self) -> None:
         """Query the minutes before now, as soon as no other query is pending."""
@@ -225,6 +233,8 @@ class TimeNavigator(FeedReceiver):
         self._damage: str | None = None
         self._evidence_history: tuple[int, ChartHistory] | None = None
         self._evidence_us = 0
+        self.others: Sequence[OtherHost] = ()
+        """The recorded hosts that are not shown, at the moment shown, the next one first."""
         self.query_refusal: str | None = None
         """Why the recording last refused a query."""
 
@@ -256,7 +266,7 @@ class TimeNavigator(FeedReceiver):
         """The ten minutes around a time, from the recording; None until it has answered, or if it cannot."""
         if self._evidence_history is not None and self._evidence_history[0] == at_us:
             return self._evidence_history[1]
-        self._queries.ask_for_evidence(AtTime(at_us + HALF_HISTORY_US))
+        self._queries.ask_for_evidence(AtTime(at_us + HALF_HISTORY_US), self.host)
         self._evidence_us = at_us
         return None
 
@@ -324,12 +334,31 @@ class TimeNavigator(FeedReceiver):
         return True
 
     def _show_past(self, answer: MomentArrived) -> None:
-        self._last_us = answer.last_us
-        if answer.damage is not None and answer.damage != self._damage:
-            self._damage = self.notice = answer.damage
+        if answer.host != self.host:
+            self._show_host(answer.host)
+        self._last_us, self.others = answer.last_us, answer.others
+        damage = answer.damage if answer.damage != self._damage else None
+        self._damage = damage or self._damage
+        self.notice = "; ".join(filter(None, (answer.notice, damage))) or self.notice
         history = self._moment.history if answer.continues and self._moment is not None else ChartHistory()
         history.extend(answer.points)
         self._show(Moment(answer.picture, history, answer.events), answer.at_us)
+
+    def _show_host(self, host: int) -> None:
+        """Forget what is known of the host shown before."""
+        self.host, self._feed.session = host, self._feed.hosts[host]
+        self._damage = self._evidence_history = self.job_history = None
+        recorded = self._recorded_runs.get(host)
+        self.runs.show_recorded(() if recorded is None else recorded.runs)
+
+    def go_to_other_host(self) -> None:
+        """Show the next of the recorded hosts that has this moment, at the same moment."""
+        at_us = self._current_us()
+        if not self.others or at_us is None:
+            self.notice = "one host is shown; `dba-console replay SESSION --with OTHER` shows several"
+            return
+        other = next((other for other in self.others if not other.problem), self.others[0])
+        self._ask(SameMoment(at_us, self.host), other.host)
 
     # Moving in time
 
@@ -456,6 +485,6 @@ class TimeNavigator(FeedReceiver):
         self._show(moment, at_us)
         return True
 
-    def _ask(self, query: RecordingQuery) -> None:
-        if not self._queries.ask_for_operator(query):
+    def _ask(self, query: RecordingQuery, host: int | None = None) -> None:
+        if not self._queries.ask_for_operator(query, self.host if host is None else host):
             self.notice = "no recording: only the last minutes are in memory"

@@ -17,6 +17,7 @@ from dba_console.tui.live_state import Moment
 from dba_console.tui.panel_detail import BACKEND_PANELS as OF_BACKENDS
 from dba_console.tui.panel_detail import BackendsView, DetailView
 from dba_console.tui.prompt import Prompt
+from dba_console.tui.recorded_hosts import hosts_line
 from dba_console.tui.runbooks import RunbookPage, RunbooksView
 from dba_console.tui.screen_view import Scene, ScreenView, ScrolledPage
 from dba_console.tui.terminal import MIN_HEIGHT, MIN_WIDTH, too_small
@@ -350,6 +351,7 @@ class ViewStack:
         self._stack: list[ScreenView] = []
         self.prompt: Prompt | None = None
         self._last_status: tuple[object, ...] = ()
+        self._host = 0
 
     @property
     def view(self) -> ScreenView:
@@ -429,7 +431,9 @@ class ViewStack:
             return None
         if row == 0:
             return "walkthrough" if self._navigator.runs.header_status()[0] else None
-        return self.view.click(row - 1, column)
+        if row == 1 and self._feed.hosts:
+            return "other_host"
+        return self.view.click(row - (2 if self._feed.hosts else 1), column)
 
     def footer_key(self, column: int, width: int) -> Key | None:
         """Return the key that the footer shows at that column, None if the mouse may not press one there."""
@@ -449,11 +453,13 @@ class ViewStack:
             text = f"{width}×{height} is too small: needs {MIN_WIDTH}×{MIN_HEIGHT}"
             return [line(text), *[()] * (height - 1)]
         self._last_status = self._status_now()
-        body_height = height - 2
+        self._leave_views_of_another_host()
+        head = [self._header(width), *self._hosts(width)]
+        body_height = height - len(head) - 1
         body = self.view.lines(self._scene(), width, body_height)[:body_height]
         body += [()] * (body_height - len(body))
         foot = self._footer(width)
-        lines = [self._header(width), *body[: body_height + 1 - len(foot)], *foot]
+        lines = [*head, *body[: body_height + 1 - len(foot)], *foot]
         return [ascii_line(spans) for spans in lines] if self._ascii else lines
 
     def header_or_footer_changed(self) -> bool:
@@ -497,6 +503,21 @@ class ViewStack:
         navigator = self._navigator
         return screen_header(navigator, self._feed.session, width)
 
+    def _hosts(self, width: int) -> list[Line]:
+        """Return the line about the recorded hosts, if there are several."""
+        navigator, hosts = self._navigator, self._feed.hosts
+        if not hosts:
+            return []
+        return [hosts_line(self._feed.session.name, navigator.host, len(hosts), navigator.others, width)]
+
+    def _leave_views_of_another_host(self) -> None:
+        """After a change of the host: keep panel and finding, leave views of one job, run or moment."""
+        if self._navigator.host == self._host:
+            return
+        self._host = self._navigator.host
+        kept = [view for view in self._stack if not isinstance(view, _VIEWS_OF_ONE_HOST)]
+        self._stack = [EvidenceView(view.finding) if isinstance(view, EvidenceView) else view for view in kept]
+
     def _footer(self, width: int) -> list[Line]:
         navigator = self._navigator
         if self.prompt is not None:
@@ -508,6 +529,9 @@ class ViewStack:
         if (text := outdated_reason(navigator, self._feed.session.interval_s)) is not None:
             return [line(Span(f" ! {text}"[: width - 1], "warn"))]
         return [footer_line(self.view.hints, self.view.where, navigator.cursor, width)]
+
+
+_VIEWS_OF_ONE_HOST = (JobPage, JobRunsView, WalkthroughView, PendingRevertsView, ComparisonView)
 
 
 def _panel_view(name: str) -> DetailView:

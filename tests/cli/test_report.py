@@ -61,7 +61,16 @@ def test_options_that_both_choose_the_span_are_refused(walked: Console) -> None:
     done = walked.run("report", "postmortem", str(SHIPPED), "--finding", "x", "--from", "+1s")
     assert done.code == 2 and "both choose the span" in done.err
     done = walked.run("report", "postmortem", str(SHIPPED), "--with", str(SHIPPED))
-    assert done.code == 2 and "already in the report" in done.err
+    assert done.code == 2 and "already named" in done.err
+
+
+@pytest.mark.parametrize("arguments", [
+    ("report", "summary", "--since", "99999999d"), ("replay", str(SHIPPED), "--show", "--at=-99999999d"),
+    ("replay", str(SHIPPED), "--show", "--at", "+" + 400 * "9" + "d"),
+])  # fmt: skip
+def test_a_duration_of_centuries_is_refused_in_one_sentence(walked: Console, arguments: tuple[str, ...]) -> None:
+    done = walked.run(*arguments)
+    assert done.code == 2 and done.err.startswith("error: duration too long: ") and "36500d" in done.err
 
 
 def test_a_report_of_two_sessions_names_the_clock_offset(walked: Console, tmp_path: Path) -> None:
@@ -72,6 +81,8 @@ def test_a_report_of_two_sessions_names_the_clock_offset(walked: Console, tmp_pa
 
 
 def test_a_session_is_replayed_beside_another(walked: Console) -> None:
+    twice = walked.run("replay", "last", "--with", "last")
+    assert twice.code == 2 and "already named" in twice.err
     done = walked.run("replay", str(SHIPPED), "--with", "last", "--show", "connections", "--at", "+40s")
     assert done.code == 0 and "clock offset of" in done.err
     assert "237 of 247" not in done.err and "Connections" in done.out

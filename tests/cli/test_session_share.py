@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.watch.samples.event import Event
+from tests.background import wait_until
 from tests.build import NOW_US
 from tests.cli.console import Console, own_console
 from tests.disks import mounted
@@ -89,6 +91,38 @@ def in_terminal(console: Console, *arguments: str, typed: str) -> tuple[int, str
     with closing(os.fdopen(ours)):
         screen = process.communicate(timeout=60)[0]
     return process.returncode, screen
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_and_leaves_nothing(shared: Console, tmp_path: Path, number: signal.Signals) -> None:
+    ours, theirs = pty.openpty()  # with the file open, it waits there for the review
+    command = shared.command("session", "share", "last", "--out", str(tmp_path / "case.zip"))
+    process = subprocess.Popen(
+        ["env", "--default-signal", *command], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env=shared.environ(),
+    )  # fmt: skip
+    os.close(theirs)
+    with closing(os.fdopen(ours)), process:
+        wait_until(lambda: files(tmp_path), what="the unfinished file")
+        process.send_signal(number)
+        err = process.communicate(timeout=60)[1]
+    assert (process.returncode, err, files(tmp_path)) == (130, b"", [])
+
+
+@pytest.mark.parametrize(("level", "said"), [
+    ("none", "names, addresses and query texts are as recorded"),
+    ("secrets", "Passwords, keys and their paths are masked; other names"),
+    ("names", "names, addresses and paths are pseudonyms, and values in statements are removed"),
+    ("all", "statements and what people wrote are removed"),
+])  # fmt: skip
+def test_a_report_of_the_copy_says_what_was_replaced(shared: Console, tmp_path: Path, level: str, said: str) -> None:
+    file = tmp_path / "case.zip"
+    assert shared.run("session", "share", "last", "--out", str(file), "--yes", "--level", level).code == 0
+    assert shared.run("report", "postmortem", str(file), "--out", str(tmp_path)).code == 0
+    for name in ("postmortem.md", "postmortem.html"):
+        text = (tmp_path / name).read_text()
+        assert said in text and ("orders-api" in text) == (level in ("none", "secrets"))
+        assert (f"is a redacted copy (level {level})" in text) == (level != "none")
 
 
 def test_an_existing_file_stays_unless_forced(shared: Console, tmp_path: Path) -> None:

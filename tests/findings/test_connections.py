@@ -11,6 +11,7 @@ from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.server_account import clean_environment
 from dba_console.watch.findings.rule import find_outage
+from dba_console.watch.samples.console import AgentHealth
 from tests.background import idle_in_transaction, idle_sessions, session
 from tests.clusters import FreshCluster
 from tests.findings.collector import LocalAgent, local_agent
@@ -97,9 +98,11 @@ def test_a_server_already_full_at_the_start_is_reported_from_the_process_titles(
         agent = LocalAgent(cluster.dsn(), only=RULES)
         try:
             row = agent.until("connections-filling", within_s=10)
+            own = agent.picture.now("self", AgentHealth)
         finally:
             agent.collector.close()
     assert row.severity == "critical"
+    assert own is not None and own.slot_refusals
     assert row.evidence["source"] == "process_titles"
     assert "20 are idle sessions of user postgres" in row.text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from psycopg import OperationalError
 
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.samples import postgres
@@ -134,6 +135,33 @@ def test_wal_and_checkpoints_have_their_numbers(server: Cluster) -> None:
     assert wal.wal_files >= 1
     assert wal.wal_files_bytes >= 1 << 20
     assert after >= before
+
+
+def test_sessions_that_do_not_end_normally_are_counted_and_refusals_only_by_the_limit_of_a_database(
+    server: Cluster,
+) -> None:
+    query(server, "create role outside login connection limit 0; create role inside login")
+    query(server, "create database closed connection limit 0")
+    query(server, "create database busy")
+    try:
+        with connected_probe(server) as probe:
+
+            def ended(database: str) -> tuple[int | None, int | None]:
+                [row] = [row for row in reading(probe, "pg.databases").rows if row.name == database]
+                return row.sessions_fatal, row.sessions_killed
+
+            with session(server, dbname="busy") as victim:
+                query(server, f"select pg_terminate_backend({victim.info.backend_pid})")
+            with pytest.raises(OperationalError, match="too many connections for role"):
+                session(server, user="outside", dbname="busy")
+            with pytest.raises(OperationalError, match="too many connections for database"):
+                session(server, user="inside", dbname="closed")
+            wait_until(lambda: ended("busy")[1] == 1, LIMIT_S, what="the session that was terminated")
+            wait_until(lambda: ended("closed")[0] == 1, LIMIT_S, what="the connection that was refused")
+            assert ended("busy") == (0, 1) and ended("closed") == (1, 0)
+    finally:
+        for name in ("database closed", "database busy", "role outside", "role inside"):
+            query(server, f"drop {name}")
 
 
 def test_checksum_failures_are_counted_for_each_database_and_the_shared_objects(server: Cluster) -> None:

@@ -96,6 +96,24 @@ def test_a_recording_is_replayed_with_the_same_keys_and_accepts_no_marks(
         assert terminal.wait_ended() == 0
 
 
+def test_two_recordings_are_replayed_at_the_same_moment_and_a_key_switches(
+    cluster: Cluster, workspace: Workspace
+) -> None:
+    with workspace.terminal(cluster.dsn()) as one, workspace.terminal(cluster.dsn(dbname="template1")) as other:
+        for terminal in (one, other):
+            terminal.wait_for(lambda shown: recorded_s(shown) >= 3)
+    first, second = map(str, sorted(workspace.sessions.glob("*/session.db")))
+    with workspace.terminal("replay", first, "--with", second, "--at", "+2s") as terminal:
+        shown = terminal.wait_for("host 1 of 2  & ")
+        at = re.search(r"REPLAY \S+ \S+", shown)
+        terminal.wait_for("both sessions were")
+        terminal.type("&")
+        shown = terminal.wait_for("host 2 of 2  & ")
+        assert at is not None and at[0] in shown
+        terminal.type("q")
+        assert terminal.wait_ended() == 0
+
+
 def test_a_terminal_resized_under_the_console_is_laid_out_again(cluster: Cluster, shared_workspace: Workspace) -> None:
     with shared_workspace.terminal(cluster.dsn()) as terminal:
         terminal.wait_for(OVERVIEW)

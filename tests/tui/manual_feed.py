@@ -98,6 +98,8 @@ def seconds_after_start(past: object, text: str, now_us: int | None) -> int:
 class ManualFeed:
     """A feed whose samples the test gives. With `past`, its recording answers from there."""
 
+    hosts: Sequence[Session] = ()
+
     def __init__(self, past: MemoryRecording | None = None, *, can_go_live: bool = True) -> None:
         self.can_go_live = can_go_live
         self.mailbox = Mailbox()

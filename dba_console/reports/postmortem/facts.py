@@ -175,6 +175,8 @@ class SessionFacts(Struct, frozen=True, kw_only=True):
     """Version, role and system identifier; empty if not recorded."""
     program_version: str = ""
     damage: str = ""
+    redacted: str = ""
+    """Level of a redacted copy; empty for an original."""
     continues: str = ""
     offset_us: int | None = 0
     """Added to its times; None if not known, then its times are as recorded."""

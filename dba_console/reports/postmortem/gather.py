@@ -365,6 +365,7 @@ def _session_facts(source: _Source) -> SessionFacts:
         server="" if server is None else _server_text(server),
         program_version="" if meta is None else text_of(meta.program_version),
         damage=text_of(recording.damage or ""),
+        redacted="" if meta is None or (copy := meta.redacted()) is None else text_of(copy.level),
         continues="" if meta is None else text_of(meta.continues or ""),
         offset_us=source.offset.offset_us,
         offset_error_us=source.offset.error_us,

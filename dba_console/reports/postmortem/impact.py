@@ -6,6 +6,7 @@ with the reason.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
@@ -37,7 +38,7 @@ def measure_impact(recording: Recording, from_us: int, to_us: int) -> list[Measu
     """Return the numbers of the incident between two times."""
     points = dict(recording.points(from_us, to_us))
     counters = (_Slots(), _Outages(), _LockWaits(), _IoStalls(), _Poolers(), _Replication())
-    transactions = _Transactions(from_us)
+    transactions = _DatabaseCounters(from_us)
     for picture, held_s in _held(recording.pictures(from_us - BASELINE_US, to_us)):
         transactions.add(picture)
         if picture.wall_us >= from_us:
@@ -66,15 +67,19 @@ def _seconds_to(before: Picture, after: Picture) -> float:
 
 
 class _Slots:
-    """Time in which all ordinary connection slots were in use."""
+    """Time in which all ordinary connection slots were in use, and connections refused for lack of one."""
 
     def __init__(self) -> None:
+        self._refused = 0
+        self._refusals: tuple[str, int] | None = None
+        """The agent's count at the last reading."""
         self._server: object = None
         self._usable: int | None = None
         self._full_s = self._known_s = 0.0
         self._most: tuple[float, int, int | None] | None = None
 
     def add(self, picture: Picture, point: Point, held_s: float) -> None:
+        self._count_refusals(picture)
         server, used = picture.current.get("pg.server"), point.get("connections.used")
         if server is not self._server:
             self._server, self._usable = server, usable_of(PictureFacts(picture, _EMPTY))
@@ -86,7 +91,24 @@ class _Slots:
             self._known_s += held_s
             self._full_s += held_s if used >= self._usable else 0.0
 
+    def _count_refusals(self, picture: Picture) -> None:
+        own = picture.now("self", AgentHealth)
+        if own is None or own.slot_refusals is None:
+            return
+        before, self._refusals = self._refusals, (picture.boot, own.slot_refusals)
+        if before is not None and before[0] == picture.boot:
+            self._refused += max(0, own.slot_refusals - before[1])
+
     def numbers(self) -> Iterator[Measured]:
+        yield from self._use()
+        if self._refused:
+            source = "attempts of the console itself (SQLSTATE 53300); those of clients are only in the server's log"
+            yield Measured("Refused connections", f"at least {self._refused}", source)
+        elif self._full_s:
+            why = "no statistics view counts them; the server's log does (SQLSTATE 53300)"
+            yield Measured("Refused connections", None, why)
+
+    def _use(self) -> Iterator[Measured]:
         if self._most is None:
             yield Measured("Connections", None, "pg_stat_activity could not be read during the incident")
             return
@@ -99,9 +121,6 @@ class _Slots:
         full = f"{human_duration(self._full_s)} of {human_duration(self._known_s)}"
         source = "readings in which used ≥ max_connections minus the reserved slots"
         yield Measured("All ordinary connection slots in use", full, source)
-        if self._full_s:
-            why = "no statistics view counts them; the server's log does (SQLSTATE 53300)"
-            yield Measured("Refused connections of clients", None, why)
 
 
 class _Outages:
@@ -130,44 +149,61 @@ class _Outages:
             yield Measured(text + whose, human_duration(seconds), "readings of the console's own state")
 
 
-class _Transactions:
-    """Transactions counted during the incident, against the typical rate before it."""
+class _DatabaseCounters:
+    """Transactions during the incident, against the typical rate before it; sessions that did not end normally."""
 
     def __init__(self, from_us: int) -> None:
         self._from_us = from_us
-        self._reading: object = None
-        self._last: tuple[int, str, dict[int, int], int] | None = None
+        self._last: tuple[PartReading, dict[int, postgres.DatabaseStat]] | None = None
         self._rates: list[float] = []
         self._before_s = self._seconds = 0.0
         self._count = 0
+        self._ended: Counter[str] = Counter()
 
     def add(self, picture: Picture) -> None:
         reading = picture.current.get("pg.databases")
-        if reading is None or reading is self._reading:
+        if reading is None or (self._last is not None and reading is self._last[0]):
             return
-        self._reading = reading
         stats = reading.value()
         if not isinstance(stats, postgres.DatabaseStats):
             return
-        totals = {row.oid: row.xact_commit + row.xact_rollback for row in stats.rows}
-        now = reading.part.at_us, reading.boot, totals, reading.wall_us
-        before, self._last = self._last, now
-        if before is None or before[1] != now[1]:
+        last, self._last = self._last, (reading, {row.oid: row for row in stats.rows})
+        if last is None or last[0].boot != reading.boot:
             return  # the first reading of an agent
-        counts = [total - before[2].get(oid, 0) for oid, total in totals.items()]
+        before, old = last
+        counts = [_transactions(row) - _transactions(old.get(row.oid)) for row in stats.rows]
         if min(counts, default=0) < 0:
             return  # the statistics of a database were reset
-        seconds, count = (now[0] - before[0]) / 1e6, sum(counts)
+        seconds, count = (reading.part.at_us - before.part.at_us) / 1e6, sum(counts)
+        if before.wall_us >= self._from_us:
+            self._add_ended(stats.rows, old)
         if not 0 < seconds <= 30:
             return
         if reading.wall_us < self._from_us:
             self._rates.append(count / seconds)
             self._before_s += seconds
-        elif before[3] >= self._from_us:
+        elif before.wall_us >= self._from_us:
             self._seconds += seconds
             self._count += count
 
+    def _add_ended(self, rows: list[postgres.DatabaseStat], old: dict[int, postgres.DatabaseStat]) -> None:
+        for row in rows:
+            before = old.get(row.oid)
+            for name in _ENDED_SESSIONS:
+                now, then = getattr(row, name), 0 if before is None else getattr(before, name)
+                if now is not None and then is not None:
+                    self._ended[name] += max(0, now - then)
+
     def numbers(self) -> Iterator[Measured]:
+        yield from self._rate()
+        name = "Sessions that did not end normally"
+        if self._ended:
+            counts = [f"{self._ended[one]} {how}" for one, how in _ENDED_SESSIONS.items() if self._ended[one]]
+            yield Measured(name, ", ".join(counts) or "none", _ENDED_SOURCE)
+        elif self._seconds:
+            yield Measured(name, None, "pg_stat_database counts them from PostgreSQL 14 on; they were not recorded")
+
+    def _rate(self) -> Iterator[Measured]:
         name, view = "Transactions", "pg_stat_database, xact_commit + xact_rollback"
         if not self._seconds:
             yield Measured(name, None, "pg_stat_database was not read twice during the incident")
@@ -187,6 +223,22 @@ class _Transactions:
         else:
             share = 100.0 * lacking / (usual * self._seconds)
             yield Measured(name, f"{lacking:.0f} ({share:.0f} % of those expected)", source)
+
+
+_ENDED_SESSIONS = {
+    "sessions_abandoned": "lost their client",
+    "sessions_fatal": "ended by a fatal error",
+    "sessions_killed": "terminated by an administrator",
+}
+_ENDED_SOURCE = (
+    f"pg_stat_database, {', '.join(_ENDED_SESSIONS)}; a connection refused by the limit of its database counts as "
+    "ended by a fatal error, one refused for lack of a slot or by the limit of its role is not counted"
+)
+"""PostgreSQL: pgstat_shutdown_hook counts a backend that knows its database, CheckMyDatabase refuses after that."""
+
+
+def _transactions(row: postgres.DatabaseStat | None) -> int:
+    return 0 if row is None else row.xact_commit + row.xact_rollback
 
 
 class _LockWaits:

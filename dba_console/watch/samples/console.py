@@ -39,6 +39,9 @@ class AgentHealth(Struct, array_like=True, frozen=True, gc=False):
     connected, and in recordings from before the kind was recorded."""
     refused_by: str | None = None
     """With `no_slots`, whose slots are used up: server, role, database or pooler."""
+    slot_refusals: int | None = None
+    """Attempts of the agent to connect that were refused for lack of a slot (SQLSTATE 53300); None in recordings from
+    before they were counted."""
 
 
 # Temporary settings of runs, until they are reverted.

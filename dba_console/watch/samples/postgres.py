@@ -298,6 +298,10 @@ class DatabaseStat(Struct, array_like=True, frozen=True, gc=False):
     blk_read_ms: float
     blk_write_ms: float
     stats_reset: int | None
+    sessions_abandoned: int | None = None
+    """Sessions whose connection to the client was lost; None before PostgreSQL 14."""
+    sessions_fatal: int | None = None
+    sessions_killed: int | None = None
 
 
 class DatabaseStats(Struct, array_like=True, frozen=True):

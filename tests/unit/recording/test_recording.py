@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from dba_console.core.errors import SessionError
 from dba_console.recording import recording as recording_room
 from dba_console.recording import timeline
 from dba_console.recording.recording import Recording
+from dba_console.watch.samples.event import Event
+from tests.build import NOW_US
 from tests.unit.recording.recordings import (
     little_point,
     live_pictures,
@@ -107,14 +111,37 @@ def test_a_clock_set_back_during_a_session_hides_nothing(tmp_path: Path) -> None
 
 def test_the_last_events_before_a_time_are_in_order(tmp_path: Path) -> None:
     made = recorder(tmp_path)
-    from dba_console.watch.samples.event import Event
-
     for n in range(10):
         made.put_event(Event(wall_us=n + 1, kind="mark", text=f"m{n}"))
     made.close("done")
     with closing(Recording.open(made.directory)) as recording:
         assert [event.text for event in recording.events(to_us=5, limit=3)] == ["m2", "m3", "m4"]
         assert [event.text for event in recording.events(from_us=8, to_us=9)] == ["m7", "m8"]
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_events_one_after_the_other_are_the_same_and_few_are_in_memory(tmp_path: Path, close: bool) -> None:
+    made = recorder(tmp_path)
+    for n in range(2500):
+        made.put_event(Event(wall_us=NOW_US + n, kind="mark", text=f"{n} {'x' * 1500}"))
+        assert n % 1000 or made.flush()
+    for about_us in (NOW_US + 2000, NOW_US + 10):
+        made.put_event(Event(wall_us=NOW_US + 2500, occurred_us=about_us, kind="note", text=f"about {about_us}"))
+    assert made.close("done") if close else made.flush()
+    recording = Recording.open(made.directory)
+
+    def peak(read: Callable[[int, int], Iterable[Event]]) -> tuple[list[int], int]:
+        tracemalloc.start()
+        seen = [event.seq for event in read(NOW_US - 1, NOW_US + 3000)]
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return seen, size
+
+    streamed, streamed_bytes = peak(recording.each_event)
+    listed, listed_bytes = peak(recording.events)
+    assert streamed == listed and len(listed) >= 2502
+    assert streamed_bytes < listed_bytes * 0.6
+    recording.close()
 
 
 def test_a_session_without_a_sample_opens(tmp_path: Path) -> None:

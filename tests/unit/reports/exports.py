@@ -8,7 +8,7 @@ from typing import Any
 
 import dba_console.demo.recordings
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import EXPORTERS, whole
+from dba_console.reports.export import load_exporter, whole
 
 PRACTICE = Path(dba_console.demo.recordings.__file__).parent / "reclaim-stall"
 """Recorded from a real server: 56 ticks, findings, waiting sessions."""
@@ -24,7 +24,7 @@ def noted(directory: Path, format: str, **options: Any) -> tuple[str, list[str]]
     recording = Recording.open(directory)
     out, shares = io.BytesIO(), [0.0]
     try:
-        notes = EXPORTERS[format]()(whole(recording), out, shares.append, **options)
+        notes = load_exporter(format)(whole(recording), out, shares.append, **options)
     finally:
         recording.close()
     assert all(0 <= share <= 1 for share in shares)

@@ -113,6 +113,19 @@ def test_findings_and_notes_are_log_records_with_both_times(tmp_path: Path) -> N
     assert values(note)["user.name"] == "ann"
 
 
+def test_a_note_about_an_earlier_time_hides_no_event(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    for second in (5, 6):
+        made.put_event(Event(wall_us=NOW_US + second, kind="mark", text=f"at {second}"))
+    made.put_event(Event(wall_us=NOW_US + 7, occurred_us=NOW_US + 4, kind="note", text="about 4"))
+    record_samples(made, ticks(1))
+    assert made.close("done")
+    [logs] = requests(made.directory, "logs")
+    records = logs["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    bodies = [record["body"]["stringValue"] for record in records]
+    assert [one for one in bodies if one.startswith(("at", "about"))] == ["about 4", "at 5", "at 6"]
+
+
 def test_a_run_is_a_trace_and_its_steps_are_spans(with_run: Path) -> None:
     [request] = requests(with_run, "traces")
     root, step = request["resourceSpans"][0]["scopeSpans"][0]["spans"]

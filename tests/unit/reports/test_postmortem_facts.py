@@ -16,10 +16,11 @@ from dba_console.reports.postmortem.facts import IncidentFacts, IncidentTime
 from dba_console.reports.postmortem.gather import Asked
 from dba_console.reports.postmortem.render import render
 from dba_console.reports.postmortem.timeline import MAX_ROWS
+from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.postgres import DatabaseStat, DatabaseStats, Locks, LockWaiter
 from dba_console.watch.samples.sample import Sample, make_part
-from tests.readings import of, server
+from tests.readings import activity, of, server, sessions
 from tests.unit.recording.recordings import meta
 from tests.unit.reports.incidents import (
     BEGAN_S,
@@ -71,12 +72,45 @@ def test_the_impact_is_computed_from_the_samples(session: Path) -> None:
     found = values(facts_of(session))
     assert found["Most connections"] == "20 of 20 usable by ordinary roles"
     assert found["All ordinary connection slots in use"] == "2m of 2m01s"
-    assert found["Refused connections of clients"] is None
+    assert found["Refused connections"] is None
     # 100 a second before, 50 during: 6,000 in two minutes are missing.
     assert found["Transactions below the typical rate"] == "6000 (50 % of those expected)"
     assert found["All tasks stalled on I/O"] == "30s of 2m01s"
     assert found["Most sessions waiting for locks"] == "20"
     assert all(one.source for one in facts_of(session).impact)
+
+
+def test_refused_connections_and_ended_sessions_are_counted_where_something_counts_them(tmp_path: Path) -> None:
+    def refused(second: int) -> Sample:
+        during = max(0, min(second, CLEARED_S) - BEGAN_S)
+        killed = 7 if second < 330 else 0  # the statistics were reset
+        row = of(
+            DatabaseStat, oid=1, xact_commit=100 * second, sessions_abandoned=9, sessions_fatal=4 + during // 30,
+            sessions_killed=killed,
+        )  # fmt: skip
+        own = of(AgentHealth, recording="ok", slot_refusals=2 + during // 60)
+        return with_readings(second, self=own, pg_databases=None if second % 3 else DatabaseStats([row]))
+
+    incident = facts_of(record_incident(tmp_path, make=refused, seconds=range(200, END_S)))
+    assert values(incident)["Refused connections"] == "at least 2"
+    assert values(incident)["Sessions that did not end normally"] == "4 ended by a fatal error"
+    sources = {one.name: one.source for one in incident.impact}
+    assert "attempts of the console itself" in sources["Refused connections"]
+    assert "pg_stat_database" in sources["Sessions that did not end normally"]
+
+
+def test_what_no_view_counts_is_not_known(session: Path) -> None:
+    found = {one.name: one for one in facts_of(session).impact}
+    refused, ended = found["Refused connections"], found["Sessions that did not end normally"]
+    assert (refused.value, ended.value) == (None, None)
+    assert "the server's log does" in refused.source and "PostgreSQL 14" in ended.source
+
+
+def test_without_a_full_server_refused_connections_are_not_mentioned(tmp_path: Path) -> None:
+    def calm(second: int) -> Sample:
+        return with_readings(second, pg_activity=sessions(activity(1, "active"), now_us=at(second)))
+
+    assert "Refused connections" not in values(facts_of(record_incident(tmp_path, make=calm, seconds=range(290, 430))))
 
 
 def test_a_time_that_the_recording_does_not_show_is_a_question(tmp_path: Path) -> None:

@@ -174,11 +174,11 @@ def database_stats_of(rows: Sequence[Row], names: OidNames) -> DatabaseStats:
 
 def _stat(row: Row, names: OidNames) -> DatabaseStat:
     (oid, name, backends, commits, rollbacks, read, hit, returned, fetched, written, conflicts, temp_files, temp_bytes,
-     deadlocks, failures, failed_at, read_ms, write_ms, reset) = row  # fmt: skip
+     deadlocks, failures, failed_at, read_ms, write_ms, reset, *ended) = row  # fmt: skip
     return DatabaseStat(
         oid, None if name is None else decode_name(name, names.codec), backends, commits, rollbacks, read, hit,
         returned, fetched, written, conflicts, temp_files, temp_bytes, deadlocks, failures, wall_us(failed_at),
-        read_ms, write_ms, wall_us(reset),
+        read_ms, write_ms, wall_us(reset), *ended,
     )  # fmt: skip
 
 
