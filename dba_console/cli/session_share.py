@@ -39,6 +39,10 @@ def share(
     keep: Annotated[
         list[str] | None, typer.Option("--keep", metavar="NAME", help="Leave this name as it is; repeatable.")
     ] = None,
+    hide: Annotated[
+        list[str] | None,
+        typer.Option("--hide", metavar="WORD", help="Replace this word too, also in longer words; repeatable."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
     sessions: SessionsOption = None,
 ) -> int:
@@ -51,17 +55,21 @@ def share(
         raise UsageError(f"unknown level {level!r}", hint=f"one of {', '.join(LEVELS)}")
     if str(out) == "-":
         raise UsageError("a shared file is searched for originals before it exists: name a file", hint="--out case.zip")
+    if hide and level not in ("names", "all"):
+        raise UsageError(f"the level {level} replaces no names", hint="--hide needs --level names or all")
     from dba_console.recording.listing import resolve
     from dba_console.reports.share import SessionSharer
-    from dba_console.reports.share_names import load_map, map_path, save_map
+    from dba_console.reports.share_names import can_be_hidden, load_map, map_path, save_map
 
+    if (word := next((one for one in hide or () if not can_be_hidden(one)), None)) is not None:
+        raise UsageError(f"cannot hide {word!r}: it is a word of every recording, or shorter than 3 characters")
     loaded = load_config()
     if sessions is not None:
         loaded = loaded.with_option(("recording", "directory"), sessions, "--sessions")
     recording = Recording.open(resolve(name, sessions_directory(loaded.config)))
     try:
         map_file = map_ or map_path(recording.directory.name if recording.meta is None else recording.meta.id)
-        names = load_map(map_file, keep or ())
+        names = load_map(map_file, keep or (), hide or ())
         sharer = SessionSharer(recording, names, cast("Level", level))
         with opened_output(out, force) as file:
             with progress_line() as progress:
@@ -110,6 +118,7 @@ def _lines(out: Path, level: str, done: Shared, map_file: Path) -> list[str]:
             lines.append(f"not searched for, because they are ordinary words: {shown}")
         lines.append(f"the map of pseudonyms is private: {map_file}")
         lines.append(
-            "a name that stands nowhere as a name, as in a note, is not recognised: read the file before sending"
+            "a name that stands nowhere as a name, as in a note, is not recognised: read the file before sending;"
+            " --hide WORD replaces it"
         )
     return [clean(line) for line in lines]

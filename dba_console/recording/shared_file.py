@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import atexit
 import errno
+import io
 import os
 import shutil
 import stat
 import tempfile
 import zipfile
 import zlib
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -34,6 +34,10 @@ MAX_BYTES = 16 << 30
 """Extracted size: ten sessions of a week."""
 MAX_DEPTH = 7
 _MANIFEST_BYTES = 1 << 20
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Others allocate as much memory as the file says."""
+_READ_BYTES = 4 << 20
+"""Of one read: the list of members, which is the largest, has less with MAX_FILES of ours."""
 _CHUNK = 1 << 20
 _MODE = (stat.S_IFREG | 0o600) << 16
 _MAGIC = b"PK\x03\x04"
@@ -95,6 +99,17 @@ def open_shared(path: Path) -> Path:
     return extract(path, place)
 
 
+class _ZipSource(io.FileIO):
+    """A file of which zipfile reads the list of members, and what else it needs at once, only up to a size."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:  # the end of the file, which zipfile has moved to
+            return super().read(_READ_BYTES) or b""
+        if size > _READ_BYTES:
+            raise zipfile.BadZipFile("its list of files is too long")
+        return super().read(size) or b""
+
+
 def extract(path: Path, place: Path, called: str | None = None) -> Path:
     """Extract a shared file below `place`; return the session directory. `called`: its name in messages.
 
@@ -102,14 +117,14 @@ def extract(path: Path, place: Path, called: str | None = None) -> Path:
     """
     name = called or str(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _ZipSource(path) as file, zipfile.ZipFile(file) as archive:
             manifest = _manifest(archive, name)
             members = [info for info in archive.infolist() if info.filename != MANIFEST]
             _check(members, manifest, name, place)
             for info in members:
                 _extract_member(archive, info, place)
-    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, zlib.error, LZMAError) as error:
-        # RuntimeError: an encrypted member
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError, OverflowError, zlib.error) as error:
+        # RuntimeError: an encrypted member; OverflowError: an offset beyond any file
         raise SessionError(f"cannot read {name}: damaged ({error})", hint="copy the file again") from error
     except OSError as error:
         raise SessionError(f"cannot extract {name} to {place}: {error.strerror or error}") from error
@@ -119,9 +134,13 @@ def extract(path: Path, place: Path, called: str | None = None) -> Path:
 def _manifest(archive: zipfile.ZipFile, name: str) -> Manifest:
     try:
         info = archive.getinfo(MANIFEST)
-        if info.file_size > _MANIFEST_BYTES:
-            raise SessionError(f"cannot read {name}: its {MANIFEST} is too large")
-        manifest = from_json(archive.read(info), Manifest)
+        data = b""
+        if info.compress_type in _METHODS:
+            with archive.open(info) as file:  # ZipFile.read() decompresses everything first
+                data = file.read(_MANIFEST_BYTES + 1)
+        if not 0 < len(data) <= _MANIFEST_BYTES:
+            raise SessionError(f"cannot read {name}: its {MANIFEST} is empty or too large")
+        manifest = from_json(data, Manifest)
     except (KeyError, msgspec.MsgspecError) as error:
         raise SessionError(f"cannot read {name}: not a shared session ({error})") from error
     if manifest.format > FORMAT:
@@ -148,14 +167,15 @@ def _check(members: list[zipfile.ZipInfo], manifest: Manifest, name: str, place:
             or pieces[1] not in _TOP
             or (len(pieces) > 2) != (pieces[1] in (RUNS, "out"))
             or kind not in (0, stat.S_IFREG)
+            or info.compress_type not in _METHODS
             or info.is_dir()
         ):
             raise SessionError(f"cannot read {name}: {info.filename[:80]!r} is not a file of a session")
     size = sum(info.file_size for info in members)
     if len(members) > MAX_FILES or size > MAX_BYTES or len({info.filename for info in members}) < len(members):
         raise SessionError(f"cannot read {name}: {len(members)} files with {size} bytes are not a session")
-    if size > shutil.disk_usage(place).free:
-        raise OSError(errno.ENOSPC, f"no space for {human_bytes(size)}")
+    if size > shutil.disk_usage(place).free // 2:
+        raise OSError(errno.ENOSPC, f"{human_bytes(size)} are more than half of the free space")
 
 
 def _extract_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: Path) -> None:

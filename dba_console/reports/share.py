@@ -145,7 +145,7 @@ class SessionSharer:
                 self._left_out.append(f"the session does not verify, nor does this copy: {checked.first_bad}")
             elif not checked.ok and not self._left_out:
                 raise SessionError(f"the copy cannot be verified: {checked.first_bad}")
-            found = search(session, originals, progress) if originals else []
+            found = search(session, originals, self._names.inside(), progress) if originals else []
         if found:
             raise SessionError(
                 f"not shared: {len(found)} originals are still in the file: {'; '.join(found[:5])}",
@@ -223,6 +223,7 @@ class SessionSharer:
             target=text("target", meta.target),
             target_key=text("key", meta.target_key),
             host=host_word(text("host", meta.host)),
+            boot_id=text("identifier", meta.boot_id),
             redaction=redaction or meta.redaction,
         )
 

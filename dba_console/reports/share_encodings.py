@@ -1,4 +1,4 @@
-"""Replace text within what is written as in a URL, or in base64."""
+"""Replace text within what is written as in a URL, in base64 or in hexadecimal."""
 
 from __future__ import annotations
 
@@ -9,18 +9,36 @@ from collections.abc import Callable
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 _PERCENT = re.compile(r"[\w.~%+!*'()/@-]+")
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{8,}={0,2}(?![A-Za-z0-9+/_=-])")
+_HEXADECIMAL = re.compile(r"(?<![0-9A-Fa-f])(?:[0-9A-Fa-f]{2}){4,}(?![0-9A-Fa-f])")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])(?=[^=]{8}|[^=]{6,7}=)[A-Za-z0-9+/_-]{6,}={0,2}(?![A-Za-z0-9+/_=-])")
+"""At least eight signs, with those that fill it up."""
 
 
 def replace_encoded(text: str, replace: Callable[[str], str]) -> str:
     """Return the text with `replace` applied to what is encoded in it; the rest stays.
 
-    >>> replace_encoded("a%20b bWVpbmVkYg==", lambda plain: plain.replace("a b", "x").replace("meinedb", "db"))
-    'x ZGI='
+    >>> text = "a%20b bWVpbmVkYg== x'6d65696e656462'"
+    >>> replace_encoded(text, lambda plain: plain.replace("a b", "x").replace("meinedb", "db2x"))
+    "x ZGIyeA== x'64623278'"
     """
     if "%" in text:
         text = _PERCENT.sub(lambda match: _in_percent(match[0], replace), text)
-    return _BASE64.sub(lambda match: _in_base64(match[0], replace), text) if len(text) >= 8 else text
+    if len(text) < 8:
+        return text
+    text = _HEXADECIMAL.sub(lambda match: _in_hexadecimal(match[0], replace), text)
+    return _BASE64.sub(lambda match: _in_base64(match[0], replace), text)
+
+
+def _in_hexadecimal(encoded: str, replace: Callable[[str], str]) -> str:
+    try:
+        plain = bytes.fromhex(encoded).decode()
+    except ValueError:
+        return encoded
+    made = replace(plain) if plain.isprintable() else plain
+    if made == plain:
+        return encoded
+    digits = made.encode().hex()
+    return digits.upper() if encoded == encoded.upper() else digits
 
 
 def _in_percent(encoded: str, replace: Callable[[str], str]) -> str:

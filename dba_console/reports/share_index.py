@@ -1,63 +1,90 @@
-"""Find learnt names in text: whole words, the longest first, in any case."""
+"""Find names in text: whole words, in any case; names that no ordinary word contains are found in longer words too."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterator
 
 _WORD = re.compile(r"[^\W_]+")
-_Names = dict[tuple[int, int], dict[str, dict[str, str]]]
-"""Names with one first word: by length and by characters before that word, then in lower case, then as spelled."""
+_LETTERS = 3
+"""Letters by which a name is looked up in longer words; one whose first word is shorter is not found there."""
+_KNOWN_WORDS = 100_000
 
 
 class NameIndex:
-    """Names and what replaces them."""
+    """Spellings of names, each with a value: what replaces it, or what it is a form of."""
 
-    def __init__(self) -> None:
-        self._words: dict[str, _Names] = {}
+    def __init__(self, ordinary: Container[str] = ()) -> None:
+        """`ordinary`: longer words, in lower case, in which no name is found."""
+        self._ordinary = ordinary
+        self._values: dict[str, dict[str, str]] = {}
+        """In lower case, then as spelled."""
+        self._shapes: dict[str, set[tuple[int, int]]] = {}
+        """By first word, or by the letters it begins with: characters before that word, and length of the name."""
+        self._inside: set[str] = set()
+        self._possible: dict[str, list[tuple[int, int]]] = {}
+        """Where a name may be at a word of a text: start relative to that word, and length; first the longest."""
 
-    def add(self, spelling: str, replacement: str) -> None:
-        """Add a name; one without a letter or digit is not found in text."""
+    def add(self, spelling: str, value: str, *, inside: bool = False) -> None:
+        """Add a name; one without a letter or digit is not found in text. `inside`: also as a part of longer words."""
         lowered = _lowered(spelling)
         first = _WORD.search(lowered)
-        if first is not None:
-            sizes = self._words.setdefault(first[0], {})
-            sizes.setdefault((len(spelling), first.start()), {}).setdefault(lowered, {})[spelling] = replacement
+        if first is None:
+            return
+        self._values.setdefault(lowered, {})[spelling] = value
+        shape = (first.start(), len(lowered))
+        self._shapes.setdefault(first[0], set()).add(shape)
+        if inside:
+            self._inside.add(lowered)
+            if len(first[0]) >= _LETTERS:
+                self._shapes.setdefault(f"{first[0][:_LETTERS]}…", set()).add(shape)
 
-    def complete(self) -> None:
-        """Call once when all names are added: the longest are tried first."""
-        self._words = {word: dict(sorted(sizes.items(), reverse=True)) for word, sizes in self._words.items()}
-
-    def replace(self, text: str) -> str:
-        """Return the text with every name replaced."""
+    def find(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield start, end and value of every name in the text; they do not overlap."""
         lowered = _lowered(text)
-        parts: list[str] = []
         done = 0
         for word in _WORD.finditer(lowered):
-            if word.start() < done:
-                continue
-            names = self._words.get(word[0])
-            found = None if names is None else _match(names, text, lowered, word.start(), done)
-            if found is not None:
-                start, end, replacement = found
-                parts += [text[done:start], replacement]
-                done = end
+            possible = self._possible.get(word[0])
+            if possible is None:
+                possible = self._possible_at(word[0])
+            for offset, length in possible:
+                start = word.start() + offset
+                values = self._values.get(lowered[start : start + length]) if start >= done else None
+                if values is not None and self._is_name(lowered, start, start + length):
+                    done = start + length
+                    yield start, done, values.get(text[start:done]) or next(iter(values.values()))
+
+    def replace(self, text: str) -> str:
+        """Return the text with every name replaced by its value."""
+        parts: list[str] = []
+        done = 0
+        for start, end, value in self.find(text):
+            before = "_" if _joins(text, start) else ""
+            parts += [text[done:start], before, value, "_" if _joins(text, end) else ""]
+            done = end
         return "".join([*parts, text[done:]]) if parts else text
 
+    def _possible_at(self, word: str) -> list[tuple[int, int]]:
+        found = {(-before, length) for before, length in self._shapes.get(word, ())}
+        for at in () if word in self._ordinary else range(len(word) - _LETTERS + 1):
+            shapes = self._shapes.get(f"{word[at : at + _LETTERS]}…", ())
+            found |= {(at - before, length) for before, length in shapes}
+        if len(self._possible) >= _KNOWN_WORDS:
+            self._possible.clear()
+        made = self._possible[word] = sorted(found, key=lambda one: (max(one[0], 0), -one[1]))
+        return made
 
-def _match(names: _Names, text: str, lowered: str, start: int, done: int) -> tuple[int, int, str] | None:
-    """Return the longest name at a word: its start, its end, its pseudonym."""
-    for (length, before), spelled in names.items():
-        begin = start - before
-        found = spelled.get(lowered[begin : begin + length]) if begin >= done else None
-        if found is not None and not (begin + length < len(text) and _joins(text, begin + length)):
-            replacement = found.get(text[begin : begin + length]) or next(iter(found.values()))
-            return begin, begin + length, replacement
-    return None
+    def _is_name(self, lowered: str, start: int, end: int) -> bool:
+        """Return whether the name there is no part of a longer word or number."""
+        return not any(
+            _joins(lowered, at) and (lowered[at - 1 : at + 1].isdecimal() or lowered[start:end] not in self._inside)
+            for at in (start, end)
+        )
 
 
-def _joins(text: str, end: int) -> bool:
-    """Return whether a name that ends here is a part of a longer word."""
-    return text[end - 1].isalnum() and text[end].isalnum()
+def _joins(text: str, at: int) -> bool:
+    """Return whether the characters on both sides belong to one word."""
+    return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
 
 
 def _lowered(text: str) -> str:

@@ -6,7 +6,9 @@ Addresses of one subnet (/24, /64) stay in one subnet.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import html
 import ipaddress
 import json
 import os
@@ -28,14 +30,16 @@ from dba_console.core.paths import private_dir, state_dir
 from dba_console.core.sanitize import clean
 from dba_console.jobs.following.job_detection import PROGRAMS
 from dba_console.reports.share_words import BUILT_IN, KEYWORDS, ORDINARY
+from dba_console.runbooks.library import SHIPPED, SUFFIX
 from dba_console.watch.findings.phrases import display_name
 
 Kind = Literal[
     "host", "domain", "node", "database", "schema", "relation", "tablespace", "slot", "subscription", "user",
-    "application", "directory", "column",
+    "application", "directory", "identifier", "word", "column",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
-"""A name that stands for several things gets the first of these kinds."""
+"""A name that stands for several things gets the first of these kinds. An `identifier` is that of a cluster or of a
+boot of the host; a `word` was named by the operator, or names an organisation in a domain."""
 ADDRESS = "address"
 _DIRECTORIES = """
     archive archives backup backups base bin boot cgroup conf.d conf config core current data database db dbs dev
@@ -46,7 +50,7 @@ _DIRECTORIES = """
     overlay none udev devtmpfs sysfs mapper rootfs disk by-uuid by-id
 """
 _KEPT: dict[str, frozenset[str]] = {
-    "host": frozenset({"localhost", "local", "[local]", "postgresql.org", "0", "*"}),
+    "host": frozenset({"localhost", "local", "[local]", "www.postgresql.org", "postgresql.org", "0", "*"}),
     "database": frozenset({"postgres", "template0", "template1", "all", "replication"}),
     "user": frozenset({"postgres", "root", "public", "nobody"}),
     "schema": frozenset({"public", "information_schema"}),
@@ -59,12 +63,15 @@ _KEPT: dict[str, frozenset[str]] = {
     },
     "directory": frozenset(_DIRECTORIES.split()),
 }  # fmt: skip
+IDENTIFIER = r"(?:[1-9]\d{14,19}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+"""A system identifier (xlog.c): the time of initdb is in it; a boot id of the kernel."""
 _KEPT_PATTERNS: dict[str, re.Pattern[str]] = {
     "application": re.compile(r"(?:dba-console|pgcopydb\[|parallel worker|logical replication|autovacuum).*", re.S),
     "directory": re.compile(
         r"[\d.:_+-]*|\d{8}T\d{6}Z?|pg_\w*|postgresql[-_.\d]*\w*|postmaster\.\w+|\.s\.PGSQL\.\d+|[0-9A-F]{24}|[0-9A-F]{8}"
         r"|(?:sd|vd|xvd|hd)[a-z]+\d*|nvme\d+n\d+(?:p\d+)?|(?:dm-|md|loop|sr|ram|zram)\d+|v?\d[\d.]*"
     ),
+    "identifier": re.compile(rf"(?!{IDENTIFIER}$).*", re.S),
 }
 _CATALOG = re.compile(r"pg_\w*")
 _SHORTEST: dict[str, int] = {"host": 2, "node": 2, "database": 2, "user": 2, "application": 2}
@@ -76,6 +83,11 @@ _V4 = [ipaddress.ip_network("198.18.0.0/15"), ipaddress.ip_network("100.64.0.0/1
 _V6 = ipaddress.ip_network("2001:db8::/32")
 """For documentation (RFC 3849)."""
 
+_UNMISTAKABLE = 4
+"""Characters; a shorter name is part of too many words."""
+_HEXADECIMAL = re.compile(r"[0-9a-f]*")
+_NUMBER = re.compile(r"[\d\s.,_:+-]*(?:[kmgtpe]?i?b|[mµnu]?s|min|h|d)?")
+"""A number, also with a unit."""
 _DOTTED = frozenset(("host", "domain", ADDRESS))
 """Written with another sign in names of slots, files and metrics: `db1_prod`, `ip-10-0-0-1`."""
 
@@ -102,8 +114,8 @@ class StoredMap(Struct, kw_only=True):
 class NameMap:
     """Originals and their pseudonyms."""
 
-    def __init__(self, stored: StoredMap | None = None, kept: Iterable[str] = ()) -> None:
-        """`kept`: names that are not replaced."""
+    def __init__(self, stored: StoredMap | None = None, kept: Iterable[str] = (), hidden: Iterable[str] = ()) -> None:
+        """`kept`: names that are not replaced; `hidden`: words that are replaced wherever they stand."""
         self._kept = frozenset(kept)
         self.stored = stored or StoredMap(key=secrets.token_hex(16))
         self.learning = True
@@ -123,10 +135,15 @@ class NameMap:
             str(_network(ipaddress.ip_address(name))) for name, one in self.stored.names.items() if one.kind == ADDRESS
         )
         self._width: dict[str, int] = {}
+        self._hidden = frozenset(hidden)
+        for word in self._hidden:
+            self.name("word", word)
 
     def name(self, kind: Kind, original: str) -> str:
         """Return the pseudonym, while learning the original."""
-        if not original or original in self._issued or original in self._kept or is_kept(kind, original):
+        if not original or original in self._issued or original in self._kept:
+            return original
+        if is_kept(kind, original) and original not in self._hidden:
             return original
         if self.learning:
             rank = KINDS.index(kind) + (len(KINDS) if self.guessing else 0)
@@ -157,9 +174,9 @@ class NameMap:
     def is_issued(self, text: str) -> bool:
         return text in self._issued
 
-    def digest(self, text: str) -> str:
-        """Return a key that only this map connects with `text`."""
-        return hashlib.sha256(f"{self.stored.key}\0{text}".encode(errors="surrogateescape")).hexdigest()[:12]
+    def digest(self, text: str, length: int = 12) -> str:
+        """Return a key in hexadecimal that only this map connects with `text`."""
+        return hashlib.sha256(f"{self.stored.key}\0{text}".encode(errors="surrogateescape")).hexdigest()[:length]
 
     def end_learning(self) -> None:
         """Give every learnt name its pseudonym."""
@@ -182,8 +199,14 @@ class NameMap:
         others, which are replaced only where they stand as names.
         """
         for name, one in self.stored.names.items():
-            if name not in self._kept and (one.kind != "column" and not is_ordinary(one.kind, name)) == searched:
+            found = name in self._hidden or (one.kind != "column" and not is_ordinary(one.kind, name))
+            if name not in self._kept and found == searched:
                 yield name, one.text
+
+    def inside(self) -> set[str]:
+        """Return the names that are replaced and searched for within longer words too."""
+        names = (name for name, _ in self.originals(searched=True))
+        return {name for name in names if name in self._hidden or is_unmistakable(name)}
 
     @property
     def counts(self) -> Counter[str]:
@@ -195,19 +218,23 @@ class NameMap:
         stored = self.stored.names
         return sorted(name for name, _ in self.originals(searched=False) if stored[name].kind != "column")
 
-    def spellings(self) -> Iterator[tuple[str, str]]:
-        """Yield what is replaced in all text: names, and how sentences write them."""
+    def spellings(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each name that is replaced in all text, how sentences write it, and what replaces it."""
         self.late.clear()
         for name, text in self.originals(searched=True):
             escaped = {name.replace('"', '""'), name.replace("'", "''"), json.dumps(name)[1:-1]}
-            # Letters with another number of letters in the other case: ß, İ.
-            cases = {case for case in (name.lower(), name.upper()) if len(case) != len(name)}
+            # Letters with other letters in the other case, or another number of them: ı, ß, İ.
+            cases = {
+                case for case in (name.lower(), name.upper()) if case.lower() != name.lower() or len(case) != len(name)
+            }
             composed = {unicodedata.normalize(form, name) for form in ("NFC", "NFD")}
-            plus = name.replace(" ", "+")
-            for spelling in {name, clean(name), display_name(name), plus, *composed, *escaped, *cases}:
-                yield spelling, text
+            others = {clean(name), display_name(name), html.escape(name), name.replace(" ", "+")}
+            for spelling in {name, *others, *composed, *escaped, *cases}:
+                yield name, spelling, text
+            if self.stored.names[name].kind == "identifier":
+                yield name, name.replace("-", ""), text.replace("-", "")
             if self.stored.names[name].kind in _DOTTED and "." in name:
-                yield from ((name.replace(".", sign), text.replace(".", sign)) for sign in "_-")
+                yield from ((name, name.replace(".", sign), text.replace(".", sign)) for sign in "_-")
 
     def _assigned(self, original: str, kind: str) -> str:
         found = self.stored.names.get(original)
@@ -222,6 +249,8 @@ class NameMap:
     def _new_text(self, original: str, kind: str) -> str:
         if kind == ADDRESS:
             return self._new_address(original)
+        if kind == "identifier":
+            return self._new_identifier(original)
         short, dot, domain = original.partition(".")
         if kind == "host" and dot and domain:
             return f"{self._assigned(short, 'host')}.{self._assigned(domain, 'domain')}"
@@ -233,6 +262,12 @@ class NameMap:
             text = f"{kind}_{self._numbers[kind]:0{self._width.get(kind, 1)}d}"
             if text not in self._learnt and text not in self.stored.names:
                 return text
+
+    def _new_identifier(self, original: str) -> str:
+        digest = self.digest(original, 32)
+        if original.isdecimal():
+            return f"7{int(digest, 16) % 10**18:018d}"
+        return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
 
     def _new_address(self, original: str) -> str:
         address = ipaddress.ip_address(original)
@@ -277,9 +312,55 @@ def is_kept(kind: str, name: str) -> bool:
 
 def is_ordinary(kind: str, name: str) -> bool:
     """Return whether a name is a word that text has anyway, a number, or too short."""
+    if kind == "identifier":
+        return False
     lowered = name.lower()
-    number = re.fullmatch(r"[\d\s.,_:+-]*", name) is not None and _address_of(name) is None
+    number = _NUMBER.fullmatch(lowered) is not None and _address_of(name) is None
     return len(name) < _SHORTEST.get(kind, _SHORTEST_OTHER) or lowered in ORDINARY or number
+
+
+def is_unmistakable(name: str) -> bool:
+    """Return whether no ordinary word and no digest contains a name, so that it is one in a longer word too.
+
+    >>> [is_unmistakable(name) for name in ("acme", "acme_prod", "test", "deadbeef", "db1", "2024")]
+    [True, True, False, False, False, False]
+    """
+    lowered = name.lower()
+    if len(name) < _UNMISTAKABLE or _HEXADECIMAL.fullmatch(lowered):
+        return False
+    words = _lines_of_words()
+    return words.count(lowered) == words.count(f"\n{lowered}\n")
+
+
+def can_be_hidden(word: str) -> bool:
+    """Return whether a word can be replaced within longer words, and the recording still be read.
+
+    >>> [can_be_hidden(word) for word in ("acme", "prod", "IBM", "data", "x1", "--")]
+    [True, True, True, False, False, False]
+    """
+    return len(word) >= _SHORTEST_OTHER and any(map(str.isalnum, word)) and word.lower() not in ORDINARY
+
+
+def organisation_in(domain: str) -> str | None:
+    """Return the word of a domain that names its owner, None if it is too short or an ordinary word.
+
+    >>> organisation_in("prod.acme.co.uk"), organisation_in("compute.internal")
+    ('acme', None)
+    """
+    labels = reversed(domain.split(".")[:-1])
+    return next((one for one in labels if is_unmistakable(one) and not is_ordinary("word", one)), None)
+
+
+@functools.cache
+def ordinary_words() -> frozenset[str]:
+    """Return the ordinary words, and those of the shipped runbooks."""
+    text = " ".join(path.read_text(encoding="utf-8") for path in SHIPPED.glob(f"*{SUFFIX}"))
+    return ORDINARY.union(*_KEPT.values(), KINDS, re.findall(r"[^\W\d_]+", text.lower()))
+
+
+@functools.cache
+def _lines_of_words() -> str:
+    return "".join(f"\n{word}\n" for word in ordinary_words())
 
 
 def is_kept_address(address: Address) -> bool:
@@ -304,12 +385,12 @@ def map_path(session_id: str) -> Path:
     return state_dir() / "share-maps" / f"{session_id}.json"
 
 
-def load_map(path: Path, kept: Iterable[str] = ()) -> NameMap:
+def load_map(path: Path, kept: Iterable[str] = (), hidden: Iterable[str] = ()) -> NameMap:
     """Return the map in a file; an empty one if there is none. Raises SessionError."""
     try:
-        return NameMap(from_json(path.read_bytes(), StoredMap), kept)
+        return NameMap(from_json(path.read_bytes(), StoredMap), kept, hidden)
     except FileNotFoundError:
-        return NameMap(kept=kept)
+        return NameMap(kept=kept, hidden=hidden)
     except (OSError, msgspec.MsgspecError, ValueError) as error:
         raise SessionError(f"cannot read the map {path}: {error}") from error
 

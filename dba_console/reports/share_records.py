@@ -32,60 +32,52 @@ _encode = msgspec.msgpack.Encoder().encode
 _split = packed_decoder(list[Raw]).decode
 """Returns the encoded members of an array."""
 
-KINDS: dict[type[Struct], dict[str, str]] = {
-    host.HostSettings: {"hostname": "host"},
-    host.Mount: {"path": "path", "source": "path", "holds": "holds"},
+_FIELDS = {
+    "user": "user", "usename": "user", "role": "user", "rolname": "user", "owner": "user", "who": "user",
+    "driver": "user", "operator": "user", "author": "user", "current_user": "user", "login": "user",
+    "database": "database", "datname": "database", "dbname": "database", "application": "application",
+    "application_name": "application",
+    "client": "host", "client_addr": "host", "client_hostname": "host", "host": "host", "hostname": "host",
+    "relation": "relation", "relname": "relation", "table": "relation", "index": "relation", "sequence": "relation",
+    "schema": "schema", "nspname": "schema", "slot": "slot", "slot_name": "slot", "tablespace": "tablespace",
+    "spcname": "tablespace", "query": "query", "statement": "query", "node": "node", "cluster": "node",
+    "standby": "application", "subscription": "subscription", "mount": "path", "directory": "path", "path": "path",
+    "data_directory": "path", "target_key": "key", "note": "text", "series": "series", "reason": "note",
+    "system_identifier": "identifier", "boot_id": "identifier",
+}  # fmt: skip
+"""Fields of readings, members of details and evidence, and fields of records, by their names; others are text."""
+_KINDS: dict[type[Struct], dict[str, str]] = {
+    host.Mount: {"source": "path", "holds": "holds"},
     host.Mounts: {"paths": "path", "paths.keys": "holds"},
-    host.ProcessTitle: {"user": "user", "database": "database", "client": "host"},
-    host.ControlFile: {"data_directory": "path"},
     postgres.Role: {"name": "user"},
-    postgres.Database: {"name": "database", "tablespace": "tablespace"},
-    postgres.Server: {
-        "current_user": "user", "database": "database", "server_address": "host", "data_directory": "path",
-        "tablespaces": "path", "tablespaces.keys": "tablespace",
-    },
-    postgres.Activity: {
-        "database": "database", "user": "user", "application": "application", "client": "host", "query": "query",
-    },
-    postgres.LockWaiter: {"relation": "relation"},
-    postgres.HeldLock: {"relation": "relation"},
-    postgres.Operation: {"database": "database", "object": "relation"},
-    postgres.Standby: {"user": "user", "application": "application", "client": "host"},
-    postgres.Slot: {"name": "slot", "database": "database"},
+    postgres.Database: {"name": "database"},
+    postgres.Server: {"server_address": "host", "tablespaces": "path", "tablespaces.keys": "tablespace"},
+    postgres.Operation: {"object": "relation"},
+    postgres.Slot: {"name": "slot"},
     postgres.Replication: {"receiver_host": "host"},
     postgres.DatabaseStat: {"name": "database"},
     postgres.DatabaseXid: {"name": "database"},
     postgres.TableXid: {"name": "relation"},
-    postgres.HorizonHolder: {"database": "database"},
+    postgres.HorizonHolder: {"who": "application"},
     postgres.DatabaseSize: {"name": "database"},
-    postgres.TempDirectory: {"tablespace": "tablespace"},
-    postgres.ChangedCollation: {"database": "database"},
-    postgres.InvalidIndex: {"name": "relation", "table": "relation"},
+    postgres.InvalidIndex: {"name": "relation"},
     postgres.SequenceUsage: {"name": "relation", "column": "relation"},
-    postgres.CatalogFaults: {"database": "database"},
-    postgres.Subscription: {"name": "subscription", "database": "database"},
+    postgres.Subscription: {"name": "subscription"},
     postgres.DeadRows: {"name": "relation"},
-    postgres.DeadRowTables: {"database": "database"},
-    console.PendingRevertNow: {"who": "user"},
-    findings.FindingNow: {"series": "series", "who": "user", "note": "note"},
-    jobs.JobStatistics: {"database": "database", "user": "user"},
-    jobs.RunningJob: {"database": "database", "user": "user"},
+    findings.FindingNow: {"note": "note"},
     jobs.ObjectNow: {"name": "relation"},
-    jobs.JobNow: {
-        "client": "host", "reads": "path", "writes": "path", "mount": "path", "database": "database", "user": "user",
-        "source": "database",
-    },
-    cluster.Sender: {"application": "application", "client": "host", "slot": "slot"},
+    jobs.JobNow: {"reads": "path", "writes": "path", "source": "database"},
     cluster.NodeSlotNow: {"name": "slot"},
     cluster.NodeNow: {
-        "name": "node", "places": "host", "receiver_slot": "slot", "receiver_application": "application",
+        "name": "node", "places": "host", "role": "text", "receiver_slot": "slot",
+        "receiver_application": "application",
     },
-    cluster.PoolerDatabase: {"name": "database", "host": "host"},
+    cluster.PoolerDatabase: {"name": "database"},
     cluster.PoolerNow: {"name": "node", "missing": "database"},
     cluster.ClusterNow: {"name": "node"},
     cluster.NodeDetails: {"name": "node"},
 }  # fmt: skip
-"""The strings of readings that are not text; `.keys` are those of a dict."""
+"""Fields of readings that are something else; `.keys` are those of a dict."""
 _SETTINGS = {
     "cluster_name": "node", "application_name": "application", "primary_slot_name": "slot", "data_directory": "path",
     "config_file": "path", "hba_file": "path", "log_directory": "path", "listen_addresses": "host",
@@ -95,21 +87,6 @@ _SETTINGS = {
     "pgaudit.role": "user", "cron.database_name": "database",
 }  # fmt: skip
 """Values of settings that are not text."""
-_FIELDS = {
-    "user": "user", "usename": "user", "role": "user", "rolname": "user", "owner": "user", "who": "user",
-    "driver": "user", "operator": "user", "author": "user", "current_user": "user", "login": "user",
-    "database": "database", "datname": "database", "dbname": "database", "application": "application",
-    "application_name": "application",
-    "client": "host", "client_addr": "host", "client_hostname": "host", "host": "host", "hostname": "host",
-    "relation": "relation", "relname": "relation", "table": "relation", "index": "relation", "sequence": "relation",
-    "schema": "schema", "nspname": "schema", "slot": "slot", "slot_name": "slot", "tablespace": "tablespace",
-    "spcname": "tablespace", "query": "query", "root_query": "query", "node": "node", "cluster": "node",
-    "standby": "application", "subscription": "subscription", "mount": "path", "directory": "path", "path": "path",
-    "data_directory": "path", "target_key": "key", "note": "text", "series": "series", "reason": "note",
-}  # fmt: skip
-"""Members of details, evidence and fields of records, by their names."""
-
-
 WRITTEN_BY_PEOPLE = frozenset(
     ("note", "mark", "finding.acknowledged", "finding.silenced", "deviation", "block.answered")
 )
@@ -186,7 +163,7 @@ class RecordRewriter:
 
     def _field_walks(self, struct: type[Struct]) -> dict[str, tuple[int, Walk, Walk | None]]:
         """Return the position of each field with strings, how it is rewritten, and how one of its rows is."""
-        hints, kinds = get_type_hints(struct), KINDS.get(struct, {})
+        hints, kinds = get_type_hints(struct), _FIELDS | _KINDS.get(struct, {})
         found: dict[str, tuple[int, Walk, Walk | None]] = {}
         for at, name in enumerate(struct.__struct_fields__):
             walk = self._walk_of(hints[name], kinds.get(name, "text"), kinds.get(f"{name}.keys", "text"))
@@ -234,7 +211,7 @@ class RecordRewriter:
         return {self.text.rewrite("text", name): self._member(name, value, note) for name, value in members.items()}
 
     def _member(self, name: str, value: Any, note: str) -> Any:
-        kind = note if name == "note" else _FIELDS.get(name, "text")
+        kind = note if name == "note" else _FIELDS.get(name, "query" if name.endswith("_query") else "text")
         if isinstance(value, str) and holds_secret(name):
             return self.text.rewrite("command", value)
         return self.generic(value, kind)

@@ -5,11 +5,12 @@ It reads the finished file as a recipient does, and knows nothing of how it was 
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
@@ -25,10 +26,13 @@ from dba_console.recording.points import unpack_points
 from dba_console.recording.recording import Recording
 from dba_console.recording.sample_block import SampleBlock, SampleRecord
 from dba_console.recording.store import TABLES
+from dba_console.reports.share_index import NameIndex
+from dba_console.reports.share_names import ordinary_words
 
-_WORD = re.compile(r"[^\W_]+")
 _ENCODED = 8
 """Shortest piece of an encoded original that is searched for: shorter ones occur by chance."""
+_HEX_DIGITS = 12
+"""Shortest original in hexadecimal that is searched for: a shorter one occurs in digests by chance."""
 _RUN = re.compile(rf"[A-Za-z0-9+/_=%-]{{{_ENCODED},}}")
 _CHUNK = 1 << 20
 _BREAK = re.compile(rb"[\0-/:-@\[-`{-\x7f]")
@@ -36,7 +40,6 @@ _BREAK = re.compile(rb"[\0-/:-@\[-`{-\x7f]")
 _KNOWN_TEXTS = 200_000
 _ARRAYS = frozenset(bytes([first]) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
 """First bytes of an array in MessagePack."""
-_NONE: dict[tuple[int, int], dict[str, str]] = {}
 _split = packed_decoder(list[Raw]).decode
 """Returns the encoded members of an array."""
 
@@ -44,19 +47,19 @@ _split = packed_decoder(list[Raw]).decode
 class OriginalSearch:
     """Searches text for originals."""
 
-    def __init__(self, originals: Iterable[str]) -> None:
-        self._words: dict[str, dict[tuple[int, int], dict[str, str]]] = {}
-        """By first word, then by length and characters before that word."""
+    def __init__(self, originals: Iterable[str], inside: Container[str] = ()) -> None:
+        """`inside`: those that are searched for within longer words too."""
+        self._index = NameIndex(ordinary_words())
         self._encoded: dict[str, list[tuple[str, str]]] = {}
         for original in originals:
-            self._add(original)
+            self._add(original, original in inside)
 
-    def _add(self, original: str) -> None:
+    def _add(self, original: str, inside: bool) -> None:
         lowered = original.lower()
         spelled = {quote(lowered, safe=""), quote(lowered), quote_plus(lowered), json.dumps(lowered)[1:-1]}
         spelled |= {unicodedata.normalize(form, lowered) for form in ("NFC", "NFD")}
-        for form in {lowered, *(one.lower() for one in spelled)}:
-            self._add_word(form, original)
+        for form in {original, lowered, original.upper(), html.escape(lowered), *spelled}:
+            self._index.add(form, original, inside=inside)
         for case in {original, original.upper(), lowered}:
             for encoded in encoded_forms(case):
                 form = encoded.decode("utf-8", "replace")
@@ -64,26 +67,19 @@ class OriginalSearch:
                 if len(form) >= _ENCODED and lowered not in form.lower() and lowered not in unquote(form).lower():
                     self._encoded.setdefault(form[:_ENCODED], []).append((form, original))
                     if form == form.lower():
-                        self._add_word(form, original)
-
-    def _add_word(self, form: str, original: str) -> None:
-        first = _WORD.search(form)
-        if first is not None:
-            self._words.setdefault(first[0], {}).setdefault((len(form), first.start()), {})[form] = original
+                        self._index.add(form, original)
+            digits = case.encode().hex()
+            if len(digits) >= _HEX_DIGITS:
+                for form in (digits, digits.upper()):
+                    self._encoded.setdefault(form[:_ENCODED], []).append((form, original))
 
     def find(self, text: str) -> str | None:
         """Return an original that is in the text, None if none is."""
-        lowered = text.lower()
-        for word in _WORD.finditer(lowered):
-            for (length, before), forms in self._words.get(word[0], _NONE).items():
-                start, end = word.start() - before, word.start() - before + length
-                original = forms.get(lowered[start:end]) if start >= 0 else None
-                joined = end < len(lowered) and lowered[end].isalnum() and lowered[end - 1].isalnum()
-                if original is not None and not joined:
-                    return original
+        for _, _, original in self._index.find(text):
+            return original
         for run in _RUN.finditer(text):
-            if run[0] == run[0].lower() and "%" not in run[0]:
-                continue  # plain words; what is encoded without a capital was searched for as a word
+            if "%" not in run[0] and (run[0].isalpha() and run[0].islower()):
+                continue  # a plain word; what is encoded without a capital was searched for as a word
             for at in range(run.start(), run.end() - _ENCODED + 1):
                 for form, original in self._encoded.get(text[at : at + _ENCODED], ()):
                     if text.startswith(form, at):
@@ -91,9 +87,11 @@ class OriginalSearch:
         return None
 
 
-def search(directory: Path, originals: Iterable[str], progress: Callable[[float], None]) -> list[str]:
+def search(
+    directory: Path, originals: Iterable[str], inside: Container[str], progress: Callable[[float], None]
+) -> list[str]:
     """Return what was found in the extracted session, as `"NAME" in PLACE`; at most ten."""
-    engine = OriginalSearch(originals)
+    engine = OriginalSearch(originals, inside)
     known: set[str] = set()
     found: list[str] = []
     for place, text in _texts(directory, progress):

@@ -22,8 +22,9 @@ _NO_QUERIES = frozenset(
 _QUERIES = 50_000
 _QUERY_KEY = 24
 _STATEMENT_MARK = re.compile(
-    r"(?i)\b(?:statement|query|command|parse \S{1,64}|bind \S{1,64}|execute [^:]{1,64})\s?[:=]\s+"
+    r"(?i)\b(?:statement|query|command|parse \S{1,64}|bind \S{1,64}|execute [^:]{1,64}|(LINE \d{1,6}))\s?[:=]\s+"
 )
+"""As the server's log and psql write it; a LINE is any part of a statement."""
 _STATEMENT = re.compile(
     r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/|\()*+(?:select|insert|update|delete|merge|with|values|alter|create|drop|set|call|do|"
     r"copy|prepare|execute|explain|vacuum|analyze|truncate|grant|revoke|begin|declare|fetch|refresh|reindex|cluster|"
@@ -36,6 +37,14 @@ _WHOLE_STATEMENT = re.compile(
 )
 _SQL_OPTION = re.compile(r"((?<!\S)(?:-\w*c\s*|--command(?:=|\s+)))(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'\"'\"'|'\\'')*')")
 """A statement among the arguments of psql."""
+_QUOTED = re.compile(r"\"((?:[^\"\\]|\\.|\"\"){12,})\"", re.S)
+"""As in CONTEXT, and in logs in JSON and CSV."""
+_LITERALS_AFTER = re.compile(
+    r"(?is)\b(?:select\b[^.]{0,2000}?\bfrom\s|insert\s+into\s|update\s+\S+\s+set\s|delete\s+from\s|merge\s+into\s|"
+    r"values\s*\(|call\s+[\w.]+\(|(?:filter|cond): )"
+)
+"""A statement within a sentence, a condition in a plan: the end is not known, so only literals are replaced."""
+_LITERAL = re.compile(r"'(?:[^']|'')*'")
 _TABLES = """
     from join into update table only index view sequence truncate vacuum analyze analyse reindex cluster copy on
     inherits references verbose exists concurrently
@@ -77,15 +86,29 @@ class StatementRewriter:
         if _WHOLE_STATEMENT.match(text):
             return self._statement(text)
         for mark in _STATEMENT_MARK.finditer(text):
-            if _STATEMENT.match(text, mark.end()):
+            if mark[1] or _STATEMENT.match(text, mark.end()):
                 return plain(text[: mark.end()]) + self._statement(text[mark.end() :])
         return None
 
     def parts_of_text(self, text: str) -> str:
-        """Return a text with the statements among the arguments of psql rewritten, and those that a finding quotes."""
+        """Return a text with the statements rewritten that are arguments of psql, or quoted, as by a finding."""
         if "psql" in text:
             text = _SQL_OPTION.sub(lambda match: match[1] + self._argument(match[2]), text)
-        return self._with_quoted_queries(text)
+        text = self._with_quoted_queries(text)
+        if '"' in text and len(text) > 14:
+            text = _QUOTED.sub(self._quoted, text)
+        if "'" in text and (found := _LITERALS_AFTER.search(text)) is not None:
+            text = text[: found.end()] + _LITERAL.sub("$1", text[found.end() :])
+        return text
+
+    def _quoted(self, match: re.Match[str]) -> str:
+        """Return a quoted text, rewritten if it is a statement."""
+        inner, sign = match[1], '""' if '""' in match[1] else '\\"'
+        plain = inner.replace(sign, '"')
+        if not _WHOLE_STATEMENT.match(plain) and not ("'" in plain and _STATEMENT.match(plain)):
+            return match[0]
+        made = self._statement(plain).replace('"', sign)
+        return f'"{made}"'
 
     def _statement(self, text: str) -> str:
         return REMOVED if self._leave_out and not self._names.learning else self._normalised(text)

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from dba_console.core.redact import MASK, names_secret, redact
 from dba_console.reports.share_encodings import replace_encoded
 from dba_console.reports.share_index import NameIndex
-from dba_console.reports.share_names import Kind, NameMap, is_kept
+from dba_console.reports.share_names import IDENTIFIER, Kind, NameMap, is_kept, ordinary_words, organisation_in
 from dba_console.reports.share_statements import REMOVED, StatementRewriter
 from dba_console.reports.share_words import KEYWORDS
 
@@ -26,8 +26,8 @@ _CACHE = 50_000
 
 _FIELDS: dict[str, Kind] = {
     "host": "host", "hostaddr": "host", "hostname": "host", "server": "host", "client": "host", "client_addr": "host",
-    "remote": "host", "rhost": "host", "user": "user", "username": "user", "usename": "user", "role": "user",
-    "rolname": "user", "owner": "user", "db": "database", "dbname": "database", "database": "database",
+    "remote": "host", "remote_host": "host", "rhost": "host", "user": "user", "username": "user", "usename": "user",
+    "role": "user", "rolname": "user", "owner": "user", "db": "database", "dbname": "database", "database": "database",
     "datname": "database", "app": "application", "application": "application", "application_name": "application",
     "fallback_application_name": "application", "slot": "slot", "slot_name": "slot", "primary_slot_name": "slot",
     "table": "relation", "relation": "relation", "relname": "relation", "index": "relation", "schema": "schema",
@@ -38,6 +38,7 @@ _FIELDS: dict[str, Kind] = {
 _MEMBERS = (
     "host", "hostaddr", "hostname", "user", "username", "usename", "rolname", "dbname", "database", "datname",
     "application_name", "slot_name", "primary_slot_name", "cluster_name", "nspname", "relname", "client_addr",
+    "remote_host",
 )  # fmt: skip
 """Fields that are names in JSON and YAML too; others, as `role` and `index`, are also words of a program."""
 _NOUNS: dict[str, Kind] = {
@@ -54,7 +55,10 @@ _OPTIONS: dict[str, Kind] = {
     "-T": "relation", "--exclude-table": "relation",
 }  # fmt: skip
 _VALUE = r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|[^\s,;&'\"()\[\]]*[^\s,;&'\"()\[\].:]"
-_ASSIGNED = re.compile(rf"(?i)(?<![\w-])({'|'.join(sorted(_FIELDS, key=len, reverse=True))})(\s?=\s?)({_VALUE})")
+_ASSIGNED = re.compile(
+    rf"(?i)(?:(?<![\w-])|(?<=\bpg\d-)|(?<=\brepo\d-))({'|'.join(sorted(_FIELDS, key=len, reverse=True))})"
+    rf"(\s?=\s?)({_VALUE})"
+)
 _QUOTED_NOUN = re.compile(rf"(?i)\b({'|'.join(sorted(_NOUNS, key=len, reverse=True))})(\s)\"((?:[^\"]|\"\")+)\"")
 _JSON_MEMBER = re.compile(rf"(?i)(\"(?:{'|'.join(_MEMBERS)})\")(\s{{0,8}}:\s{{0,8}})(\"[^\"\\]+\")")
 _YAML_MEMBER = re.compile(rf"(?im)^([ \t]{{0,40}}(?:- )?(?:{'|'.join(_MEMBERS)}))(:[ \t]{{1,8}})(\S+)[ \t]*$")
@@ -75,10 +79,15 @@ _OPTION = re.compile(rf"(?<!\S)({'|'.join(_OPTIONS)})(\s+|=|(?<=-[Uhd])(?=\w\w))
 _PROGRAM = re.compile(r"\b(?:pg_\w+|psql|\w+db|barman|pgbackrest|patronictl|repmgr|wal-g)\b")
 _URI = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)(?:([^\s/@:'\"]*)((?::[^\s/@'\"]*)?)@)?([^\s/:'\"?,]+)")
 _AT_HOST = re.compile(r"(?<![\w.@/:+-])([A-Za-z_][\w.+-]*)@([A-Za-z][\w.-]*[\w]|\[unknown\]|\[local\])")
+_SYSTEM_IDENTIFIER = re.compile(
+    rf"(?i)(\b(?:(?:system|primary's|standby's)[ _]identifier|boot_id)(?: is| was| became)?[\"']?\s{{0,4}}[:=]?"
+    rf"\s{{0,40}}[\"']?)({IDENTIFIER})\b"
+)
+"""As pg_controldata, the server and this program write it."""
 _TARGET = re.compile(r"(?<![\w@/.:-])([\w.+-]+)(:\d{1,5})@([A-Za-z][\w.-]*\w)")
 """`database:port@host`, the name of a target."""
 _COPY_HOST = re.compile(r"(?<![\w/.-])([A-Za-z][\w.-]*)(?=:[/~])")
-_COPIES = re.compile(r"\b(?:rsync|scp|sftp|ssh|barman|pgbackrest)\b")
+_COPIES = re.compile(r"\b(?:rsync|scp|sftp|ssh|barman|pgbackrest|mount)\b")
 _DOMAINS = (
     "com|net|org|io|dev|local|localdomain|internal|intranet|intra|lan|corp|example|invalid|home|arpa|cloud|"
     "eu|de|fr|uk|ca|nl|fi|dk|pl|ch|cz|pt|br|jp|cn|au|nz|ru|ua|tr|il|kr|sg|za|mx|gov|edu"
@@ -133,13 +142,27 @@ _PASSFILE = re.compile(
 """A line of ~/.pgpass; the passphrase of a pgBackRest repository."""
 _DATA = (
     (re.compile(r"(?s)(\bKey \([^)]{0,1000}\)=)\(.*\)"), r"\1(…)"),
-    (re.compile(r"(?s)(Failing row contains )\(.*\)"), r"\1(…)"),
+    (re.compile(r"(?s)([Ff]ailing row contains )\(.*\)"), r"\1(…)"),
+    (re.compile(r"(?s)(\b(?:local|remote) (?:row|tuple) |replica identity (?:full )?)\(.*\)"), r"\1(…)"),
     (re.compile(r"(?is)(\bparameters: )\$1 = .*"), r"\1…"),
-    (re.compile(r"(?s)(\binvalid (?:input )?(?:syntax|value)[^:]{0,80}: )\".*\""), r'\1"…"'),
-    (re.compile(r"(?s)(\bCOPY \S+, line \d+, column \S+: )\".*\""), r'\1"…"'),
+    (
+        re.compile(
+            r"(?s)(\b(?:invalid|malformed|unterminated|out of range|too long)\b[^:]{0,80}: |"
+            r"\bCOPY [^\n\"]{1,200}?, line \d+(?:, column [^\n\"]{1,200}?)?: |"
+            r"\b[Vv]alue (?=\"[^\"]*\" is )|\bToken )\".*\""
+        ),
+        r'\1"…"',
+    ),
+    (re.compile(r"(: )(\\\")(?:[^\"\\]|\\[^\"])*\\\""), r"\1\2…\2"),  # the same in JSON
+    (re.compile(r"(?s)(\bJSON data, line \d+: ).*"), r"\1…"),
 )
 """Values of columns and parameters in PostgreSQL's messages (errdetail of elog)."""
-_DATA_HINTS = ("Key (", "Failing row", "arameters: ", "nvalid ", "COPY ")
+_KEY_COLUMNS = re.compile(r"(\bKey \()([^()]{1,1000})(?=\)=)")
+_COPIED = re.compile(r"(\bCOPY )([^\n\",]{1,128})(, line \d+(?:, column )?)((?<=, column )[^\n\":,]{1,128})?")
+_DATA_HINTS = (
+    "Key (", "ailing row", " row (", " tuple (", "identity ", "arameters: ", "nvalid ", "alformed ", "terminated ",
+    " range", "too long", "COPY ", "alue ", "Token ", "JSON data",
+)  # fmt: skip
 _QUOTED = re.compile(r"([\"'`«“‘])([^\"'`«»“”‘’]{1,128})([\"'`»”’])")
 _IDENTIFIER = re.compile(r"\"(?:[^\"]|\"\")+\"|[^\W\d][\w$]*")
 
@@ -177,10 +200,10 @@ class TextRewriter:
         self._addresses.clear()
         self._masked.clear()
         self._statements.count = 0
-        self._index = NameIndex()
-        for spelling, text in self.names.spellings():
-            self._index.add(spelling, text)
-        self._index.complete()
+        self._index = NameIndex(ordinary_words())
+        inside = self.names.inside()
+        for name, spelling, text in self.names.spellings():
+            self._index.add(spelling, text, inside=name in inside)
         self._ordinary = dict(self.names.originals(searched=False))
 
     @property
@@ -274,8 +297,11 @@ class TextRewriter:
     def _series(self, text: str) -> str:
         """Return the name of a series of chart values (frames/chart_points.py)."""
         what, colon, rest = text.partition(":")
-        if not colon or what in ("safety", "device"):
+        if not colon or what == "device":
             return text
+        if what == "safety":
+            identifier, dot, field = rest.partition(".")
+            return f"{what}:{self.names.name('identifier', identifier)}{dot}{field}"
         if what in ("mount", "slot"):
             name, dot, field = rest.rpartition(".")
             return f"{what}:{self.rewrite('path' if what == 'mount' else 'slot', name)}{dot}{field}"
@@ -303,6 +329,8 @@ class TextRewriter:
             short, _, domain = name.partition(".")
             self.names.name("host", short)
             self.names.name("domain", domain)
+            if (organisation := organisation_in(domain)) is not None:
+                self.names.name("word", organisation)
         return self.names.name("host", name) + colon + port
 
     def _address(self, text: str) -> str:
@@ -364,6 +392,7 @@ class TextRewriter:
         if any(hint in text for hint in _DATA_HINTS):
             for pattern, replacement in _DATA:
                 text = pattern.sub(replacement, text)
+            text = _COPIED.sub(self._copied, _KEY_COLUMNS.sub(self._key_columns, text))
         for odd, whole in sorted(self._odd_paths.items(), key=lambda one: -len(one[0])):
             text = text.replace(odd, whole)
         if not self.names.learning:
@@ -377,6 +406,14 @@ class TextRewriter:
         self.names.guessing = False
         return text
 
+    def _copied(self, match: re.Match[str]) -> str:
+        """`COPY t1, line 3, column email`."""
+        column = self.names.name("column", match[4]) if match[4] else ""
+        return f"{match[1]}{self.names.name('relation', match[2])}{match[3]}{column}"
+
+    def _key_columns(self, match: re.Match[str]) -> str:
+        return match[1] + ", ".join(self.names.name("column", one.strip('"')) for one in match[2].split(", "))
+
     def _typed_in_text(self, text: str) -> str:
         """Rewrite what stands where a name stands."""
         if "=" in text:
@@ -387,6 +424,8 @@ class TextRewriter:
         if ": " in text:
             text = _YAML_MEMBER.sub(self._member, text)
             text = _TITLE.sub(self._title, text)
+        if "dentifier" in text or "boot_id" in text:
+            text = _SYSTEM_IDENTIFIER.sub(lambda match: match[1] + self.names.name("identifier", match[2]), text)
         text = _UNQUOTED_NOUN.sub(self._noun, text)
         if "-" in text and _PROGRAM.search(text):
             text = _OPTION.sub(lambda match: self._value(match, _OPTIONS), text)

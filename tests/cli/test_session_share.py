@@ -19,7 +19,7 @@ from tests.cli.console import Console, own_console
 from tests.disks import mounted
 from tests.unit.recording.recordings import record_samples, recorder, ticks
 
-NOTE = "orders-api on db2 was restarted by kim"
+NOTE = "orders-api on db2 was restarted by kim; mykiosk is up"
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,16 @@ def test_an_existing_file_stays_unless_forced(shared: Console, tmp_path: Path) -
     assert done.code == 2 and file.read_text() == "mine"
     assert shared.run("session", "share", "last", "--out", str(file), "--yes", "--force").code == 0
     assert shared.run("session", "share", "last", "--out", str(file), "--yes", "--level", "much").code == 2
+
+
+def test_a_word_that_is_hidden_is_in_no_longer_word(shared: Console, tmp_path: Path) -> None:
+    file = tmp_path / "case.zip"
+    command = ("session", "share", "last", "--out", str(file), "--yes")
+    assert shared.run(*command, "--hide", "kiosk", "--map", str(tmp_path / "map")).code == 0
+    shown = shared.run("session", "show", str(file)).out
+    assert "by user_2; my_word_1 is up" in shown
+    for arguments in (("--hide", "events"), ("--hide", "x"), ("--hide", "acme", "--level", "secrets")):
+        assert shared.run(*command, "--force", *arguments).code == 2
 
 
 def test_nothing_is_written_before_it_was_searched(shared: Console, tmp_path: Path) -> None:

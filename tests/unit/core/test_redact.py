@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +63,78 @@ def test_a_password_in_any_form_is_masked(text: str) -> None:
 def test_stored_password_verifiers_are_masked_everywhere(verifier: str) -> None:
     assert verifier not in redact(f"update pg_authid set rolpassword = '{verifier}'")
     assert verifier not in redact(f"select '{verifier}'")
+
+
+TOKEN = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8cF0hJ2kL4"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        *(f"gh{letter}_{TOKEN}" for letter in "opsur"),
+        f"github_pat_11ABCDEFG0_{TOKEN}",
+        "glpat-ab12cd34ef56gh78ij90",
+        f"sk-{TOKEN}",
+        f"sk-proj-abc-_{TOKEN}",
+        f"sk-ant-api03-{TOKEN}-x_y",
+        f"sk_live_{TOKEN}",
+        f"rk_live_{TOKEN}",
+        "xoxb-123456789012-1234567890123-abcdefGHIJKL",
+        f"npm_{TOKEN}",
+        f"hvs.CAESI{TOKEN}",
+        f"AIzaSy{TOKEN}",
+        f"SG.{TOKEN[:22]}.{TOKEN}",
+        "AKIAIOSFODNN7EXAMPLE",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+        "eyJhbGciOiJkaXIifQ..AxY8DCtDaGlsbGljb3RoZQ.KDlTtXchhZTGufMYmOYGS4HffxPSUrfmqCHXaI9wOGY.9hH0vgRfYgPnAHOd8stkvw",
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "select '{}'", "curl -H X:{} https://x", "application={};", "/{}/\n"])
+def test_a_token_is_recognised_by_its_form(token: str, around: str) -> None:
+    text = around.format(token)
+    shown = redact(text)
+    assert token[-12:] not in shown and shown.startswith(around.partition("{")[0])
+    assert redact(shown) == shown
+
+
+@pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", "PGP "])
+def test_a_private_key_is_masked_to_its_end(kind: str) -> None:
+    block = " BLOCK" if kind == "PGP " else ""
+    begin, end = (f"-----{edge} {kind}PRIVATE KEY{block}-----" for edge in ("BEGIN", "END"))
+    for breaks in ("\n", "\\n", " "):
+        text = breaks.join((begin, TOKEN, TOKEN, end, "after"))
+        shown = redact(text)
+        assert TOKEN not in shown and shown.endswith(f"{end}{breaks}after")
+        assert redact(shown) == shown
+    assert TOKEN not in redact(f"select '{begin}\n{TOKEN}\n{TOKEN[:9]}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "disk-usage-of-2024-01-01-and-more is a task-list-with-20-entries",
+        "slot sk-prod-replica-number-01 is inactive; risk-free-rate-table-2024",
+        "asiatic_customers_2024 and ASIA_PACIFIC_REGION_2024",
+        "npm_config_cache_directory_2024_11",
+        "select * from eyjafjallajokull.measurements_of_2010",
+        "msg.payload_length_1234567890 in hvs_stations.temperature_2024_q1",
+        "-----BEGIN CERTIFICATE-----",
+    ],
+)
+def test_a_name_that_begins_like_a_token_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["eyJ", "eyJaaaaaaaa.", "sk-", "sk-a", "ghp_", "ghp_a-", "xoxb-", "-----BEGIN PRIVATE KEY-----", "AKIA", "SG."],
+)
+def test_long_text_of_pieces_of_tokens_is_read_quickly(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    began = time.process_time()
+    redact(text)
+    redact(f"{text} x")
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import stat
+import struct
+import tracemalloc
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +18,9 @@ from dba_console.recording import shared_file
 from dba_console.recording.layout import DATABASE
 from dba_console.recording.listing import resolve
 from dba_console.recording.recording import Recording
+from dba_console.recording.run_paths import RUNS
 from dba_console.recording.shared_file import MANIFEST, Manifest, extract, is_shared_file, pack
+from tests.disks import mounted
 from tests.unit.recording.recordings import record, ticks
 
 NAME = "20261120T145307Z-host_1-1a2b3c4d"
@@ -127,6 +131,74 @@ def test_another_zip_is_not_a_shared_file(tmp_path: Path) -> None:
     assert not is_shared_file(tmp_path / "x.zip")
     with pytest.raises(SessionError, match="not a shared session"):
         extract(tmp_path / "x.zip", tmp_path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("member", [MANIFEST, f"{NAME}/{DATABASE}"])
+def test_compression_that_is_not_ours_is_refused(member: str, method: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    manifest = msgspec.json.encode(Manifest(session=NAME, level="none", program_version="0"))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in ((MANIFEST, manifest), (f"{NAME}/{DATABASE}", b"x" * 1000)):
+            archive.writestr(name, data, method if name == member else zipfile.ZIP_DEFLATED)
+    with pytest.raises(SessionError, match=r"is empty or too large|is not a file of a session"):
+        extract(path, tmp_path / "inside")
+    assert not (tmp_path / "inside").exists()
+
+
+@pytest.mark.parametrize("stated", [None, 100])
+def test_a_manifest_is_not_decompressed_beyond_its_limit(stated: int | None, tmp_path: Path) -> None:
+    path, size = tmp_path / "x.zip", 64 << 20
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(MANIFEST, bytes(size))
+    if stated is not None:
+        path.write_bytes(path.read_bytes().replace(size.to_bytes(4, "little"), stated.to_bytes(4, "little")))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SessionError, match=r"too large|damaged"):
+            extract(path, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_member_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        path = made_by_hand(tmp_path / "x.zip", {f"{NAME}/{DATABASE}": b"x"})
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(f"{NAME}/{DATABASE}", b"y")
+    with pytest.raises(SessionError, match="are not a session"):
+        extract(path, tmp_path / "inside")
+    assert not (tmp_path / "inside").exists()
+
+
+def test_a_list_of_files_is_not_read_beyond_its_limit(tmp_path: Path) -> None:
+    path = made_by_hand(tmp_path / "x.zip", {f"{NAME}/{RUNS}/r{number:060}": b"" for number in range(50_000)})
+    with pytest.raises(SessionError, match="its list of files is too long"):
+        extract(path, tmp_path)
+
+
+def test_an_offset_beyond_any_file_is_called_damaged(file: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(file) as archive:
+        listed = len(archive.infolist())
+        start = archive.start_dir
+    data = file.read_bytes()
+    size = len(data) - start - 22
+    end64 = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, listed, listed, size, (1 << 64) - 1 - size)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, len(data) - 22, 1)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    file.write_bytes(data[:-22] + end64 + locator + end)
+    with pytest.raises(SessionError, match=r"damaged|cannot extract"):
+        extract(file, tmp_path / "x")
+
+
+@pytest.mark.root
+def test_a_file_that_needs_more_than_half_of_the_free_space_is_refused(tmp_path: Path) -> None:
+    path = made_by_hand(tmp_path / "x.zip", {f"{NAME}/{DATABASE}": bytes(700 << 10)})
+    with mounted("tmpfs", tmp_path / "small", "-o", "size=1m") as place:
+        with pytest.raises(SessionError, match="more than half of the free space"):
+            extract(path, place)
+        assert list(place.iterdir()) == []
 
 
 def test_an_encrypted_member_is_called_damaged(file: Path, tmp_path: Path) -> None:

@@ -28,9 +28,10 @@ from dba_console.recording.shared_file import extract
 from dba_console.recording.verify import verify
 from dba_console.reports.share import SessionSharer, Shared
 from dba_console.reports.share_names import NameMap, load_map, save_map
+from dba_console.reports.share_records import RecordRewriter
 from dba_console.reports.share_text import Level, TextRewriter
 from dba_console.watch.samples.event import Event
-from dba_console.watch.samples.postgres import Locks, LockWaiter, Sessions
+from dba_console.watch.samples.postgres import Locks, LockWaiter, Server, Sessions
 from dba_console.watch.samples.sample import Sample, make_part
 from tests.build import NOW_US
 from tests.readings import of
@@ -175,6 +176,24 @@ def compare(before: Any, after: Any, place: str, renamed: dict[str, set[str]]) -
             compare(one, other, f"{place}[{number}]", renamed)
     else:
         assert before == after, place
+
+
+def test_system_identifier_and_boot_id_are_others(copy: SharedCopy) -> None:
+    recordings = Recording.open(copy.original), Recording.open(copy.session)
+    boots = [each.meta.boot_id for each in recordings if each.meta is not None]
+    assert [len(boot) for boot in boots] == [36, 36]
+    content = everything_in(copy.session)
+    assert left_in(content, [boots[0], boots[0].replace("-", ""), "7431204485839012345"]) == []
+    assert left_in(everything_in(copy.original), [boots[0], "7431204485839012345"]) != []
+    servers = [picture.now("pg.server", Server) for each in recordings if (picture := each.picture_at(each.last_us))]
+    assert [len(str(server and server.system_identifier)) for server in servers] == [19, 19]
+
+
+@pytest.mark.parametrize("name", ["last_query", "query", "root_query", "statement"])
+def test_a_statement_in_the_evidence_of_a_finding_has_no_data(name: str) -> None:
+    records = RecordRewriter(TextRewriter(NameMap(), "names"))
+    for query in ("notify c1, 'bob'", "SET x.y = 'bob'", "listen c1 -- bob"):
+        assert "bob" not in str(records.details({"evidence": {name: query}}))
 
 
 def test_subnets_stay_subnets(copy: SharedCopy) -> None:
