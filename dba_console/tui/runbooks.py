@@ -168,9 +168,7 @@ def _runbook_row(runbook: ListedRunbook, severity: str | None) -> TableRow:
         Cell(clean(", ".join(runbook.answers) if compiles else "")),
         Cell(clean(entry.origin)),
     )
-    return TableRow(
-        _RUNBOOK_PREFIX + entry.id, cells, lambda: (line(title), line(Span(clean(str(entry.path)), "dim")))
-    )
+    return TableRow(_RUNBOOK_PREFIX + entry.id, cells, lambda: (line(title), line(Span(clean(str(entry.path)), "dim"))))
 
 
 class RunbookPage(ScrolledPage):
