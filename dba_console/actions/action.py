@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -98,9 +98,11 @@ class ActionPreview(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It can destroy the cluster: the permission gate requires typed text, not a letter and not `yes`."""
 
 
-def with_refusal(preview: ActionPreview, refusal: str, hint: str) -> ActionPreview:
-    """Return the preview as a refusal."""
-    return ActionPreview(text=preview.text, exact=preview.exact, values=preview.values, refusal=refusal, hint=hint)
+def named_objects_text(found: Sequence[str], gone: Sequence[str], missing: str, known: str) -> str:
+    """Return the text of a preview: the first objects, and names that were not found, with what is `known` instead."""
+    more = [f"And {len(found) - 5} more."] if len(found) > 5 else []
+    absent = [f"{missing}: {', '.join(gone[:5])}; {known}."] if gone else []
+    return " ".join([*found[:5], *more, *absent])
 
 
 class ActionResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

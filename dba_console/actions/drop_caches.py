@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control, with_refusal
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.sysctl import refuse_unwritable, write_kernel_file
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.watch.probes.host.kernel_counters import meminfo_values
@@ -134,14 +135,7 @@ class DropCaches(Action):
             return ActionPreview(text=text, exact=exact, refusal=text)
         rate = None if settings.level == 2 else _measure_read_rate(context)
         text, message = _estimate_cost(settings.level, values, rate)
-        preview = ActionPreview(text=text, exact=exact, values=values | message)
-        if not context.server_is_local:
-            return with_refusal(
-                preview, "the server is not proven to run on this host", "run the console on the server's host"
-            )
-        if not os.access(path, os.W_OK):
-            return with_refusal(preview, f"{path} cannot be written", "run it as root, on the host, not in a container")
-        return preview
+        return refuse_unwritable(ActionPreview(text=text, exact=exact, values=values | message), path, context)
 
     def act(
         self, settings: DropCachesSettings, preview: ActionPreview, context: ActionContext, control: Control
@@ -151,7 +145,7 @@ class DropCaches(Action):
         started = time.monotonic()
         lane = Lane("drop-caches", context.clock)
         try:
-            lane.call(lambda: _write(path, settings.level), WRITE_TIMEOUT_S)
+            lane.call(lambda: write_kernel_file(path, str(settings.level)), WRITE_TIMEOUT_S)
         except LaneTimeout:
             text = (
                 f"the kernel did not finish dropping {LEVEL_NAMES[settings.level]} within "
@@ -192,14 +186,6 @@ class DropCaches(Action):
 
 def _path(context: ActionContext) -> str:
     return f"{context.proc}/sys/vm/drop_caches"
-
-
-def _write(path: str, level: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-    try:
-        os.write(fd, b"%d\n" % level)
-    finally:
-        os.close(fd)
 
 
 def _read_values(context: ActionContext) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control, named_objects_text
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.units import human_bytes, human_count
@@ -84,9 +84,8 @@ class DropSlot(Action):
         found = [there[name] for name in settings.names if name in there]
         gone = [name for name in settings.names if name not in there]
         exact = "; ".join(f"SELECT pg_drop_replication_slot('{row['slot_name']}')" for row in found)
-        text = " ".join(
-            [*(_slot_text(row) for row in found[:5]), *_more_text(len(found) - 5), *_absent_text(gone, there)]
-        )
+        known = f"existing slots: {', '.join(sorted(there))}" if there else "the server has no slots"
+        text = named_objects_text([_slot_text(row) for row in found], gone, "Slot not found", known)
         if not found:
             return ActionPreview(text=text or "No slot is named.", exact=exact, done=True, count=0)
         refusal, hint = next(
@@ -187,17 +186,6 @@ def _max_xid_age(rows: Sequence[Mapping[str, Any]]) -> int | None:
 def _max_retained_bytes(rows: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the WAL freed if all are dropped: the maximum, as the slots retain overlapping WAL."""
     return max((row["retained_bytes"] for row in rows if row["retained_bytes"] is not None), default=None)
-
-
-def _more_text(count: int) -> list[str]:
-    return [f"And {count} more."] if count > 0 else []
-
-
-def _absent_text(gone: Sequence[str], there: Mapping[str, Any]) -> list[str]:
-    if not gone:
-        return []
-    known = f"existing slots: {', '.join(sorted(there))}" if there else "the server has no slots"
-    return [f"Slot not found: {', '.join(gone[:5])}; {known}."]
 
 
 def _dropped_text(preview: ActionPreview) -> str:

@@ -8,7 +8,6 @@ evidence: while the backend runs the outcome is open; after that it must be read
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from dba_console.actions.action import ActionResult
 from dba_console.actions.identity import server_mismatch
@@ -47,7 +46,6 @@ def settle_mark(
     *,
     patience_s: float = WAIT_S,
     clock: Clock = SYSTEM,
-    pause: Callable[[float], object] = _NEVER.wait,
 ) -> ActionResult:
     """Return the outcome: ok, failed or unknown. Raises ConnectError if the server cannot be asked."""
     if message := _server_refusal(connection, mark):
@@ -56,7 +54,7 @@ def settle_mark(
         return _settle_by_backend(connection, mark)
     deadline_us = clock.mono_us() + int(patience_s * 1e6)
     while (status := xact_status(connection, mark.xid)) == "in progress" and clock.mono_us() < deadline_us:
-        pause(POLL_S)
+        _NEVER.wait(POLL_S)
     if status == "committed" and _restarted_since(connection, mark):
         # A crash loses transaction ids that were not yet on disk: the server assigns them again.
         text = f"transaction {mark.xid} is committed, but the server restarted since: the id may have been reassigned"

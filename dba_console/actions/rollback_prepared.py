@@ -13,7 +13,7 @@ from msgspec import Struct
 from psycopg import sql
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control, named_objects_text
 from dba_console.actions.outcome_evidence import xact_status
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost
@@ -87,9 +87,9 @@ class RollbackPrepared(Action):
         found = [there[gid] for gid in settings.gids if gid in there]
         gone = [gid for gid in settings.gids if gid not in there]
         exact = "; ".join(f"{_statement(row['gid'])} in database {row['database']}" for row in found)
-        text = " ".join(
-            [*(_transaction_text(row) for row in found[:5]), *_more_text(len(found) - 5), *_absent_text(gone, there)]
-        )
+        known = f"existing: {', '.join(sorted(there)[:5])}" if there else "the server has none"
+        transactions = [_transaction_text(row) for row in found]
+        text = named_objects_text(transactions, gone, "Prepared transaction not found", known)
         if not found:
             return ActionPreview(text=text or "No prepared transaction is named.", exact=exact, done=True, count=0)
         refusal, hint = next((one for one in (_refusal(settings, row) for row in found) if one[0]), (None, None))
@@ -165,17 +165,6 @@ def _transaction_text(row: Mapping[str, Any]) -> str:
         f"{row['gid']} of {row['owner']} in database {row['database']} was prepared {human_duration(row['age_s'])} "
         f"ago, holds {row['locks']} relation locks, and the xmin horizon {human_count(row['xids'])} transactions back."
     )
-
-
-def _more_text(count: int) -> list[str]:
-    return [f"And {count} more."] if count > 0 else []
-
-
-def _absent_text(gone: Sequence[str], there: Mapping[str, Any]) -> list[str]:
-    if not gone:
-        return []
-    known = f"existing: {', '.join(sorted(there)[:5])}" if there else "the server has none"
-    return [f"Prepared transaction not found: {', '.join(gone[:5])}; {known}."]
 
 
 def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

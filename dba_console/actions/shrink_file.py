@@ -65,8 +65,6 @@ def extent_flags(answer: bytes) -> list[int]:
 
 # Texts about the file, its disk, and the result.
 
-DAY_S = 86400
-
 
 def preview_text(candidate: ShrinkCandidate, context: ActionContext) -> str:
     """Describe the file, its mount, and what the server keeps on the same mount."""

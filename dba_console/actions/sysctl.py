@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control, with_refusal
+from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
 from dba_console.core.errors import Refused
 from dba_console.watch.probes.host.kernel_files import printable, read_file
 
@@ -90,15 +90,7 @@ class Sysctl(Action):
             f"{persistent_line(key.name, wanted)}"
         )
         preview = ActionPreview(text=text, exact=f"echo {wanted} > {key.path}", values=values, done=now == wanted)
-        if not context.server_is_local:
-            return with_refusal(
-                preview, "the server is not proven to run on this host", "run the console on the server's host"
-            )
-        if not os.access(key.path, os.W_OK):
-            return with_refusal(
-                preview, f"{key.path} cannot be written", "run it as root, on the host, not in a container"
-            )
-        return preview
+        return refuse_unwritable(preview, key.path, context)
 
     def act(
         self, settings: SysctlSettings, preview: ActionPreview, context: ActionContext, control: Control
@@ -161,6 +153,26 @@ class Sysctl(Action):
                     values={"value": now})  # fmt: skip
 
 
+def refuse_unwritable(preview: ActionPreview, path: str, context: ActionContext) -> ActionPreview:
+    """Return the preview of a write to a kernel file: refused if the server may run elsewhere or it is not writable."""
+    if not context.server_is_local:
+        refusal, hint = "the server is not proven to run on this host", "run the console on the server's host"
+    elif not os.access(path, os.W_OK):
+        refusal, hint = f"{path} cannot be written", "run it as root, on the host, not in a container"
+    else:
+        return preview
+    return ActionPreview(text=preview.text, exact=preview.exact, values=preview.values, refusal=refusal, hint=hint)
+
+
+def write_kernel_file(path: str, value: str) -> None:
+    """Write one line. Raises OSError, also if the kernel rejects the value."""
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode() + b"\n")
+    finally:
+        os.close(fd)
+
+
 def find_setting(name: str, context: ActionContext) -> KernelSetting:
     """Return the setting of this name, with dots or slashes. Raises Refused if it may not be changed or is missing."""
     dotted = name.strip().replace("/", ".")
@@ -213,11 +225,7 @@ def _read(key: KernelSetting) -> str:
 def _write(key: KernelSetting, value: str) -> str | None:
     """Return why the kernel rejected the value; None: written."""
     try:
-        fd = os.open(key.path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-        try:
-            os.write(fd, value.encode() + b"\n")
-        finally:
-            os.close(fd)
+        write_kernel_file(key.path, value)
     except OSError as error:
         return f"the kernel rejected {key.name} = {value}: {error.strerror}"
     return None

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -226,7 +227,30 @@ def _conf_value(value: str) -> str:
 SUPERUSER = "postgres"
 
 
-class Cluster:
+class StartedInBlock(ABC):
+    """What runs in a `with` block: closed at its end, and also if its start fails."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything. May be called twice."""
+
+    @abstractmethod
+    def _set_up(self) -> None:
+        """Start it; return when it can be used."""
+
+
+class Cluster(StartedInBlock):
     """One data directory and its server.
 
     `base` contains everything: data/, socket/, server.log. Without it a temporary directory is created and removed at
@@ -261,18 +285,10 @@ class Cluster:
             CleanupProcess([self.data_directory / PID_FILE], self._temporary_directories()) if guarded else None
         )
 
-    def __enter__(self) -> Self:
-        try:
-            if not (self.data_directory / "PG_VERSION").exists():
-                self.initdb()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+    def _set_up(self) -> None:
+        if not (self.data_directory / "PG_VERSION").exists():
+            self.initdb()
+        self.start()
 
     # -- lifecycle -----------------------------------------------------------------------------------------------
 

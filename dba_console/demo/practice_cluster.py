@@ -17,8 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from dba_console.core.config import ClusterConfig, NodeConfig, PoolerConfig
 from dba_console.core.errors import ConnectError, ConsoleError
@@ -27,7 +26,16 @@ from dba_console.demo.binaries import NEEDED, Binaries, find_binaries
 from dba_console.demo.child_processes import end_child
 from dba_console.demo.cleanup_process import CleanupProcess
 from dba_console.demo.clients import Clients
-from dba_console.demo.cluster import PID_FILE, SUPERUSER, Cluster, PgCtlServer, Settings, conninfo, scratch_directory
+from dba_console.demo.cluster import (
+    PID_FILE,
+    SUPERUSER,
+    Cluster,
+    PgCtlServer,
+    Settings,
+    StartedInBlock,
+    conninfo,
+    scratch_directory,
+)
 from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
 from dba_console.demo.pooler import Pooler, find_pgbouncer
 from dba_console.demo.server_account import clean_environment, server_account
@@ -130,7 +138,7 @@ SETTINGS: dict[str, str | int] = {
 }
 
 
-class PracticeCluster:
+class PracticeCluster(StartedInBlock):
     """`with PracticeCluster() as ground:` runs it. `say` gets a progress message for each step. With `keep`, its
     directory remains. Without `pooled`, or without PgBouncer, clients connect to the primary directly."""
 
@@ -204,17 +212,6 @@ class PracticeCluster:
                 dsn=self.pooler.dsn(), databases=[DATABASE], config=str(self.pooler.config)
             )
         return ClusterConfig(nodes=nodes, poolers=poolers, clients=self.application_dsn)
-
-    def __enter__(self) -> Self:
-        try:
-            self._set_up()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the load, the pooler and every server; remove the directory unless it is kept. May be called twice."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from dba_console.core.errors import ConnectError
 from dba_console.demo.binaries import Binaries
 from dba_console.demo.clients import DATABASE, Clients, Load, LoadPlan
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.cluster import Cluster, StartedInBlock
 
 if TYPE_CHECKING:
     from dba_console.demo.incidents.incident import Incident
@@ -30,7 +29,7 @@ SETTINGS: dict[str, str | int] = {
 }
 
 
-class PracticeGround:
+class PracticeGround(StartedInBlock):
     """`with PracticeGround() as ground:` runs it. With `keep`, its directory is left for inspection.
 
     An `incident` is prepared, and undone at the end; the caller causes it. `clients` are the incident's own clients.
@@ -69,17 +68,6 @@ class PracticeGround:
     def environment(self) -> dict[str, str]:
         """Environment variables that commands need: none."""
         return {}
-
-    def __enter__(self) -> Self:
-        try:
-            self._set_up()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Undo the incident, end load and server; remove the directory unless it is kept. May be called twice."""

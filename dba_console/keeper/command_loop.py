@@ -35,31 +35,28 @@ class OutputStream:
         self._stamper, self._masker = LineStamper(letter), masker
         self.lines = 0
         self.bytes = 0
-        self._show_at: float | None = None
+        self.show_at: float | None = None
+        """Monotonic seconds at which its partial line is logged."""
 
     def feed(self, raw: bytes, wall_us: int, now: float) -> Block:
         self.bytes += len(raw)
         block = self._stamper.feed(raw if self._masker is None else self._masker.feed(raw), wall_us)
         self.lines += block[1]
         if not self._stamper.has_partial_line:
-            self._show_at = None
-        elif self._show_at is None:
-            self._show_at = now + PARTIAL_LINE_S
+            self.show_at = None
+        elif self.show_at is None:
+            self.show_at = now + PARTIAL_LINE_S
         return block
 
     def partial_line(self, now: float, wall_us: int, *, more: bool) -> Block:
         """Return the partial line if it has not changed for a while. `more`: it has just grown, so wait longer, unless
         it overwrites itself, which may go on for hours."""
-        if self._show_at is not None and more and not self._stamper.overwrites:
-            self._show_at = now + PARTIAL_LINE_S
-        if self._show_at is None or now < self._show_at:
+        if self.show_at is not None and more and not self._stamper.overwrites:
+            self.show_at = now + PARTIAL_LINE_S
+        if self.show_at is None or now < self.show_at:
             return NO_LINES
-        self._show_at = None
+        self.show_at = None
         return self._stamper.partial_line(wall_us)
-
-    @property
-    def show_at(self) -> float | None:
-        return self._show_at
 
     def close(self, wall_us: int) -> Block:
         held = b"" if self._masker is None else self._masker.flush()

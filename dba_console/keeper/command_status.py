@@ -13,20 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from dba_console.core.atomic_files import write_atomically
-from dba_console.keeper.log_reader import LogPosition, LogReader, StampedLine
 from dba_console.keeper.proc import boot_id, is_alive
-
-__all__ = [
-    "CommandStatus",
-    "ExitRecord",
-    "LogPosition",
-    "LogReader",
-    "RunningRecord",
-    "StampedLine",
-    "read_status",
-    "stop",
-    "wait",
-]
 
 State = Literal["absent", "running", "ended", "lost"]
 NOTE_TIMEOUT_S = 1.0

@@ -20,7 +20,7 @@ import pytest
 from dba_console.cli.stamp import parse
 from dba_console.cli.stamp_lines import LineDestination, LinePrefix, copy_lines
 from dba_console.core.errors import UsageError
-from dba_console.keeper.command_status import LogReader
+from dba_console.keeper.log_reader import LogReader
 from tests.background import wait_until
 from tests.cli.console import Console
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.jobs.following.pipeline import read_flow
+from dba_console.jobs.following.pipeline import Pipelines
 from dba_console.jobs.following.program_arguments import command_text
 from dba_console.jobs.following.running_programs import SCAN_TURNS, ProgramScanner
 from dba_console.jobs.following.session_matching import SessionProcesses
@@ -36,7 +36,7 @@ def test_a_parallel_dump_is_one_program_with_its_workers_sessions_and_files(job_
         clients = SessionProcesses().read(job.backends(), found.pids)
         assert set(clients.values()) == set(found.pids) and set(clients) == job.backends()
         assert {clients[pid] for pid in job.held_backends()} == set(found.workers)
-        flow = read_flow(found)
+        flow = Pipelines().read_flows([found])[found.pid]
         assert {one.pid for one in flow.outputs} == set(found.workers)
         assert {Path(one.path).parent for one in flow.outputs} == {job_server.directory / "under way"}
         assert flow.inputs == [] and flow.unknown == []
@@ -102,7 +102,7 @@ def test_a_shell_that_execs_a_dump_is_found(job_server: JobServer) -> None:
 UNRELATED_PROGRAM = """
 import os, sys
 from dba_console.jobs.following.session_matching import SessionProcesses
-from dba_console.jobs.following.pipeline import read_flow
+from dba_console.jobs.following.pipeline import Pipelines
 from dba_console.jobs.following.running_programs import ProgramScanner
 from dba_console.jobs.following.stderr_reader import StderrReader
 os.setgroups([])
@@ -112,7 +112,7 @@ pid, backend = int(sys.argv[1]), int(sys.argv[2])
 (found,) = [one for one in ProgramScanner("/proc").scan() if one.pid == pid]
 print(found.kind, found.arguments.database, found.version, found.directory)
 print(*found.unknown)
-flow, peers = read_flow(found), SessionProcesses()
+flow, peers = Pipelines().read_flows([found])[found.pid], SessionProcesses()
 print(flow.inputs, flow.outputs, peers.read([backend], found.pids), "root" in peers.notes[backend])
 print(StderrReader().read_new([found])[pid].unknown)
 """

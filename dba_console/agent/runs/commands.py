@@ -20,16 +20,7 @@ from dba_console.core.paths import private_dir
 from dba_console.core.redact import redact
 from dba_console.core.safe_environment import python_command
 from dba_console.core.sanitize import clean
-from dba_console.keeper.command_status import (
-    CommandStatus,
-    ExitRecord,
-    LogPosition,
-    LogReader,
-    StampedLine,
-    read_status,
-    stop,
-    wait,
-)
+from dba_console.keeper.command_status import CommandStatus, ExitRecord, read_status, stop, wait
 from dba_console.keeper.launch import (
     INHERITED_VARIABLES,
     START_TIMEOUT_S,
@@ -38,6 +29,7 @@ from dba_console.keeper.launch import (
     StartUnknown,
     start,
 )
+from dba_console.keeper.log_reader import LogPosition, LogReader, StampedLine
 from dba_console.recording.journal import LogLine
 from dba_console.runbooks.requests import Outcome
 from dba_console.runbooks.run_view import OutputLine

@@ -28,7 +28,7 @@ from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject, PhaseSum
 from dba_console.jobs.archives.program_messages import ReportedError, final_error
 from dba_console.jobs.archives.toc import PHASES
-from dba_console.keeper.command_status import LogReader
+from dba_console.keeper.log_reader import LogReader
 from dba_console.recording.plan import Block
 from dba_console.runbooks.requests import Outcome
 from dba_console.runbooks.run_view import RunTable

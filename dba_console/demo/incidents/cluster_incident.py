@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.core.errors import ConnectError
-
 if TYPE_CHECKING:
-    from dba_console.demo.practice_cluster import Node, PracticeCluster
-
-POLL_S = 0.1
-MAX_WAIT_S = 30.0
+    from dba_console.demo.practice_cluster import PracticeCluster
 
 
 class ClusterIncident:
@@ -35,18 +27,3 @@ class ClusterIncident:
     def end(self, ground: PracticeCluster) -> None:
         """Undo it as far as it was caused."""
         raise NotImplementedError
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Return when `holds` is true. Raises ConnectError after MAX_WAIT_S."""
-    pace = threading.Event()
-    until = time.monotonic() + MAX_WAIT_S
-    while not holds():
-        if time.monotonic() > until:
-            raise ConnectError(f"{what} did not happen within {MAX_WAIT_S:g} s")
-        pace.wait(POLL_S)
-
-
-def wait_for(node: Node, condition: str) -> None:
-    """Return when the SQL expression is true on a node. Raises ConnectError on timeout."""
-    wait_until(lambda: node.psql(f"select ({condition})") == "t", f"{condition} on {node.name}")

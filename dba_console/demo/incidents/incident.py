@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -111,14 +112,19 @@ def terminate_sessions(cluster: Cluster, *applications: str) -> None:
 # Waits for a condition on the server: the cause of an incident is present when it is true, not after a fixed time.
 
 POLL_S = 0.1
+MAX_WAIT_S = 30.0
 
 
-def wait_for(cluster: Cluster, condition: str, *, patience_s: float = 20.0) -> None:
-    """Return when the SQL expression is true. Raises ConnectError on timeout."""
+def wait_for(cluster: Cluster, condition: str) -> None:
+    """Return when the SQL expression is true. Raises ConnectError after MAX_WAIT_S."""
+    wait_until(cluster, lambda: cluster.psql(f"select ({condition})") == "t", condition)
+
+
+def wait_until(cluster: Cluster, holds: Callable[[], bool], what: str) -> None:
+    """Return when `holds` is true of the server. Raises ConnectError after MAX_WAIT_S."""
     pace = threading.Event()
-    waited_s = 0.0
-    while cluster.psql(f"select ({condition})") != "t":
-        if waited_s > patience_s:
-            raise ConnectError(f"not reached within {patience_s:g} s: {condition}", hint=f"see {cluster.log_path}")
+    until = time.monotonic() + MAX_WAIT_S
+    while not holds():
+        if time.monotonic() > until:
+            raise ConnectError(f"not reached within {MAX_WAIT_S:g} s: {what}", hint=f"see {cluster.log_path}")
         pace.wait(POLL_S)
-        waited_s += POLL_S

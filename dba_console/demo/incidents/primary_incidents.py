@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.incidents.cluster_incident import ClusterIncident, wait_for, wait_until
-from dba_console.demo.incidents.incident import terminate_sessions
+from dba_console.demo.incidents.cluster_incident import ClusterIncident
+from dba_console.demo.incidents.incident import terminate_sessions, wait_for, wait_until
 from dba_console.demo.practice_cluster import DATABASE
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PrimaryKilled(ClusterIncident):
         """Restart it only if no other node was promoted: two primaries would diverge."""
         if ground.primary() is None:
             ground.first_node.start()
-            wait_until(lambda: ground.first_node.is_primary(), "db1 as the primary")
+            wait_until(ground.first_node, ground.first_node.is_primary, "db1 as the primary")
 
 
 _OPEN = "state = 'idle in transaction'"

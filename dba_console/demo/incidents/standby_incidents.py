@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from dba_console.demo.incidents.cluster_incident import ClusterIncident, wait_for
+from dba_console.demo.incidents.cluster_incident import ClusterIncident
+from dba_console.demo.incidents.incident import wait_for
 from dba_console.demo.practice_cluster import DATABASE
 
 if TYPE_CHECKING:

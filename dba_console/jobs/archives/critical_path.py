@@ -379,25 +379,19 @@ class CriticalObject(Struct, frozen=True, kw_only=True, gc=False):
     state: str
 
 
-def critical_path(
-    source: DumpPlan | ObjectProgress | Mapping[int, DumpObject], now_us: int | None = None
-) -> tuple[DumpEntry, ...]:
+def critical_path(plan: DumpPlan) -> tuple[DumpEntry, ...]:
     """Return the entries on the critical path, first to last; empty if no sizes are known."""
-    return tuple(link.entry for link in critical_objects(source, now_us))
+    return tuple(link.entry for link in critical_objects(plan))
 
 
-def critical_objects(
-    source: DumpPlan | ObjectProgress | Mapping[int, DumpObject], now_us: int | None = None
-) -> tuple[CriticalObject, ...]:
+def critical_objects(source: DumpPlan | ObjectProgress, now_us: int | None = None) -> tuple[CriticalObject, ...]:
     """Return the objects on the critical path, with measured or estimated seconds."""
     items: Iterable[DumpObject]
     if isinstance(source, DumpPlan):
         items, rates = (DumpObject(entry=entry) for entry in source.entries if _takes_time(entry)), None
-    elif isinstance(source, ObjectProgress):
+    else:
         items = (item for item in source.objects().values() if _takes_time(item.entry))
         rates = CostModel(source.classes, source.running_objects, now_us or source.ended_us or 0, None)
-    else:
-        items, rates = (item for item in source.values() if _takes_time(item.entry)), None
     heaviest = sorted(items, key=lambda item: -(item.entry.weight or item.seconds or 0.0))[:_MAX_OBJECTS]
     timed = {item.entry.dump_id: _seconds(item, rates) for item in heaviest}
     any_timed = any(seconds is not None for seconds in timed.values())

@@ -72,9 +72,7 @@ def plan_from_toc(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str
     )
 
 
-def plan_from_tables(
-    tables: Iterable[TableSize], *, database: str | None = None, server_version: str | None = None
-) -> DumpPlan:
+def plan_from_tables(tables: Iterable[TableSize], *, database: str | None = None) -> DumpPlan:
     """Return the plan of a dump without a table of contents, or before it is written: its tables, numbered from 1."""
     entries = (
         DumpEntry(
@@ -90,7 +88,7 @@ def plan_from_tables(
         )
         for number, table in enumerate(tables, start=1)
     )
-    return DumpPlan(entries=tuple(entries), database=database, server_version=server_version)
+    return DumpPlan(entries=tuple(entries), database=database)
 
 
 def with_table_sizes(plan: DumpPlan, tables: Mapping[int, TableSize]) -> DumpPlan:
@@ -199,12 +197,10 @@ def _created_us(toc: Toc) -> int | None:
         return None
 
 
-# Select the part of an archive that a pg_restore restores: by list, by section, data only or schema only.
+# Select the part of an archive that a pg_restore restores: by list, data only or schema only.
 
 _LINE = re.compile(r"^\s*(\d+);", re.MULTILINE)
 _IN_DATA = frozenset({"TABLE DATA", "BLOBS", "SEQUENCE SET", "BLOB METADATA"})
-_ANY_TIME = frozenset({"STATISTICS DATA", "COMMENT", "ACL", "SECURITY LABEL"})
-"""Entries that belong to the section of their object."""
 
 
 def read_list(text: str) -> tuple[int, ...]:
@@ -220,26 +216,15 @@ def select_entries(
     plan: DumpPlan,
     *,
     ids: Collection[int] | None = None,
-    sections: Iterable[str] = (),
     data_only: bool = False,
     schema_only: bool = False,
 ) -> DumpPlan:
-    """Return the plan with only the selected entries; `sections` are pre-data, data, post-data, empty means all."""
-    wanted = frozenset(sections)
+    """Return the plan with only the selected entries."""
     wanted_ids = frozenset(ids) if ids is not None else None
 
     def is_selected(entry: DumpEntry) -> bool:
         if wanted_ids is not None and entry.dump_id not in wanted_ids:
             return False
-        section = _section(entry)
-        if data_only or schema_only:
-            return (section == "data") == data_only
-        return not wanted or section in wanted or entry.desc in _ANY_TIME
+        return not (data_only or schema_only) or (entry.desc in _IN_DATA) == data_only
 
     return replace(plan, entries=tuple(entry for entry in plan.entries if is_selected(entry)))
-
-
-def _section(entry: DumpEntry) -> str:
-    if entry.desc in _IN_DATA:
-        return "data"
-    return "pre-data" if entry.phase == "schema" else "post-data"

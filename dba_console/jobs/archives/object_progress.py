@@ -35,8 +35,6 @@ class ObjectProgress:
         self.jobs = jobs
         self.ignored: int | None = None
         """Number of ignored errors, as pg_restore reports at its end."""
-        self.dropped_objects = 0
-        """Unplanned objects beyond the limit, not stored."""
         self.began_us: int | None = None
         """Time of the first message or observation."""
         self.ended_us: int | None = None
@@ -246,7 +244,6 @@ class ObjectProgress:
 
     def _add_unplanned(self, dump_id: int | None, message: Message) -> DumpObject | None:
         if len(self._objects.by_id) - (len(self.plan.entries) if self.plan else 0) >= _MAX_UNPLANNED:
-            self.dropped_objects += 1
             return None
         if dump_id is None:
             self._unnamed += 1

@@ -166,14 +166,6 @@ def _creating_message(program: str | None, text: str, found: re.Match[str]) -> M
     return _start_message(program, text, found[2], found[3])
 
 
-def _table_data_message(program: str | None, text: str, found: re.Match[str]) -> Message:
-    return _start_message(program, text, "TABLE DATA", found[1])
-
-
-def _blobs_message(program: str | None, text: str, found: re.Match[str]) -> Message:
-    return _start_message(program, text, "BLOBS", found[1] or "")
-
-
 def _executing_message(program: str | None, text: str, found: re.Match[str]) -> Message:
     return Message(kind="start", program=program, desc=found[1], tag=found[2], name=found[2], text=text)
 
@@ -184,10 +176,6 @@ def _vacuuming_message(program: str | None, text: str, found: re.Match[str]) -> 
 
 def _context_message(program: str | None, text: str, found: re.Match[str]) -> Message:
     return Message(kind="other", program=program, dump_id=int(found[1]), desc=found[2], name=found[3], text=text)
-
-
-def _phase_message(program: str | None, text: str, _found: re.Match[str]) -> Message:
-    return Message(kind="phase", program=program, text=text)
 
 
 def _start_message(program: str | None, text: str, desc: str, name: str) -> Message:
@@ -201,15 +189,15 @@ _MessageBuilder = Callable[[str | None, str, "re.Match[str]"], Message]
 _PATTERNS: tuple[tuple[re.Pattern[str], _MessageBuilder], ...] = (
     (_ITEM, _item_message),
     (_CREATING, _creating_message),
-    (_DATA, _table_data_message),
-    (_BLOBS, _blobs_message),
+    (_DATA, lambda program, text, found: _start_message(program, text, "TABLE DATA", found[1])),
+    (_BLOBS, lambda program, text, found: _start_message(program, text, "BLOBS", found[1] or "")),
     (_EXECUTING, _executing_message),
     (_CONTEXT, _context_message),
     (_VACUUMING, _vacuuming_message),
-    (_PHASE, _phase_message),
+    (_PHASE, lambda program, text, _: Message(kind="phase", program=program, text=text)),
 )
 """Tried in this order, on the text after the program's name."""
-_WITHOUT_PROGRAM = ((_ITEM, _item_message), (_DATA, _table_data_message), (_CONTEXT, _context_message))
+_WITHOUT_PROGRAM = tuple(one for one in _PATTERNS if one[0] in (_ITEM, _DATA, _CONTEXT))
 """Messages recognized without the program's name: their beginnings are unambiguous."""
 
 

@@ -79,7 +79,6 @@ class CatalogReader:
         *,
         with_objects: bool = False,
         size_only: bool = False,
-        options: MonitorOptions | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """`conninfo`: of the target, any of its databases. `with_objects`: for a restore, query also indexes and
@@ -87,13 +86,7 @@ class CatalogReader:
         """
         self._conninfo, self._database, self._clock = conninfo, database, clock
         self._names = ["job_size"] if size_only else ["job_tables", "job_made"] if with_objects else ["job_tables"]
-        usual = options or MonitorOptions()
-        self._options = MonitorOptions(
-            statement_timeout_s=STATEMENT_S,
-            lock_timeout_s=usual.lock_timeout_s,
-            connect_timeout_s=usual.connect_timeout_s,
-            host_panels=usual.host_panels,
-        )
+        self._options = MonitorOptions(statement_timeout_s=STATEMENT_S)
         self._due_us = 0
         self._first_us: int | None = None
 

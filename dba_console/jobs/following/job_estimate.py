@@ -94,7 +94,7 @@ class JobEstimator:
         result = forecast(ledger, observed.request.wall_us, previous=before, state=self._memory)
         if self._program.kind == "psql":
             return self._estimate_script(observed, runs, result.phases)
-        why = () if result.reason is None else (_no_eta_text(result.reason),)
+        why = () if result.reason is None else (f"ETA unknown: {result.reason}",)
         return structs.replace(result, notes=(*why, *result.notes))
 
     def _estimate_script(
@@ -175,10 +175,6 @@ def _last_reported_pct(program: RunningProgram, shares: Iterable[ReportedProgres
         and abs(one.started_us - program.started_us) < START_TOLERANCE_US
     )
     return max(reported, default=0.0)
-
-
-def _no_eta_text(reason: str) -> str:
-    return f"ETA unknown: {reason}"
 
 
 # The disk a job writes to: free space, growth, and the space still needed.

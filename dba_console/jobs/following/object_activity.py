@@ -58,10 +58,6 @@ class PlanIndex:
             if entry.file is not None:
                 self._files[entry.file] = entry
 
-    def find_by_statement(self, named: DumpStatement) -> DumpEntry | None:
-        """Return the entry with this name, None if not found."""
-        return self.find_by_name(named.desc, named.schema, named.tag)
-
     def find_by_name(self, desc: str, schema: str | None, tag: str) -> DumpEntry | None:
         """Return the entry with this name, None if not found."""
         return self._names.get((desc, schema, tag))
@@ -96,7 +92,7 @@ def find_active_objects(
 
 
 def _entry(named: DumpStatement | None, reading: InputFile | None, index: PlanIndex) -> DumpEntry | None:
-    known = None if named is None else index.find_by_statement(named)
+    known = None if named is None else index.find_by_name(named.desc, named.schema, named.tag)
     if known is None and reading is not None and (named is None or named.desc in ("TABLE DATA", "BLOBS")):
         return index.find_by_file(reading.path)
     return known

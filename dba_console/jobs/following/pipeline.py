@@ -86,8 +86,6 @@ class DataFlow:
             self.outputs.append(writing)
 
 
-__all__ = ["DataFlow", "InputFile", "OutputFile", "Pipelines", "read_flow"]
-
 MAX_DEPTH = 8
 """Maximum programs between a job and the file at the end of its pipeline."""
 MAX_OPERANDS = 2000
@@ -286,11 +284,6 @@ class Pipelines:
         elif not written:
             found.unknown.append(f"its output goes to {found.through[-1]}, whose own output is unknown")
         return True
-
-
-def read_flow(program: RunningProgram, proc: str = "/proc") -> DataFlow:
-    """Return the data flow of one program; for repeated scans use `Pipelines`."""
-    return Pipelines(proc).read_flows([program])[program.pid]
 
 
 def _reads_input(program: RunningProgram) -> bool:

@@ -326,8 +326,6 @@ def _size_text(one: ObjectRow) -> str:
     return "" if one.weight is None else human_bytes(one.weight)
 
 
-__all__ = ["find_row", "job_page", "job_title"]
-
 _MAX_WAITERS = 6
 """Waiting sessions shown; the locks panel has all."""
 

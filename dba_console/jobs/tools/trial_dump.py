@@ -96,8 +96,6 @@ class TrialProgress:
         self._started_tables: set[int] = set()
         self._copied_tables: set[int] = set()
         self._running: dict[int, float] = {}
-        self._gone = 0.0
-        """Bytes of finished tables."""
         self._rest = ""
 
     def add_stderr(self, text: str, now_us: int) -> None:

@@ -10,7 +10,8 @@ from dba_console.agent.runs.commands import AttachedCommand, command_argv, comma
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.core.short_command import OUTPUT_LIMIT, run_short
-from dba_console.keeper.command_status import ExitRecord, StampedLine
+from dba_console.keeper.command_status import ExitRecord
+from dba_console.keeper.log_reader import StampedLine
 from dba_console.runbooks.command_environment import find_secrets, libpq_variables, server_environment
 
 

@@ -20,8 +20,9 @@ from dba_console.agent.runs.dump_messages import (
 )
 from dba_console.core.clock import SYSTEM
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.keeper.command_status import ExitRecord, StampedLine
+from dba_console.keeper.command_status import ExitRecord
 from dba_console.keeper.launch import CommandSpec
+from dba_console.keeper.log_reader import StampedLine
 from dba_console.recording.plan import Block
 from dba_console.runbooks.requests import Outcome
 from dba_console.watch.frames.model import Frame

@@ -26,20 +26,11 @@ def test_a_list_file_excludes_commented_entries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "data_only", "schema_only", "kept"),
-    [
-        ((), False, False, [1, 2, 3, 4, 5]),
-        (("pre-data",), False, False, [1]),
-        (("data",), False, False, [2, 3]),
-        (("data", "post-data"), False, False, [2, 3, 4, 5]),
-        ((), True, False, [2, 3]),
-        ((), False, True, [1, 4, 5]),
-    ],
+    ("data_only", "schema_only", "kept"),
+    [(False, False, [1, 2, 3, 4, 5]), (True, False, [2, 3]), (False, True, [1, 4, 5])],
 )
-def test_sections_and_switches_select_entries(
-    sections: tuple[str, ...], data_only: bool, schema_only: bool, kept: list[int]
-) -> None:
-    chosen = select_entries(PLAN, sections=sections, data_only=data_only, schema_only=schema_only)
+def test_switches_select_entries(data_only: bool, schema_only: bool, kept: list[int]) -> None:
+    chosen = select_entries(PLAN, data_only=data_only, schema_only=schema_only)
     assert [one.dump_id for one in chosen.entries] == kept
 
 
