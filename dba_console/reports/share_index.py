@@ -8,6 +8,8 @@ from collections.abc import Container, Iterator
 _WORD = re.compile(r"[^\W_]+")
 _LETTERS = 3
 """Letters by which a name is looked up in longer words; one whose first word is shorter is not found there."""
+_MOST_NAMES = 8
+"""In one word."""
 _KNOWN_WORDS = 100_000
 
 
@@ -56,13 +58,17 @@ class NameIndex:
 
     def replace(self, text: str) -> str:
         """Return the text with every name replaced by its value."""
-        parts: list[str] = []
-        done = 0
-        for start, end, value in self.find(text):
-            before = "_" if _joins(text, start) else ""
-            parts += [text[done:start], before, value, "_" if _joins(text, end) else ""]
-            done = end
-        return "".join([*parts, text[done:]]) if parts else text
+        for _ in range(_MOST_NAMES):
+            parts: list[str] = []
+            done, divided = 0, False
+            for start, end, value in self.find(text):
+                joined = _joins(text, start), _joins(text, end)
+                parts += [text[done:start], "_" * (joined[0] and start > done), value, "_" * joined[1]]
+                done, divided = end, divided or any(joined)
+            text = "".join([*parts, text[done:]]) if parts else text
+            if not divided:  # else what is left of a longer word may be a name
+                break
+        return text
 
     def _possible_at(self, word: str) -> list[tuple[int, int]]:
         found = {(-before, length) for before, length in self._shapes.get(word, ())}

@@ -37,8 +37,8 @@ _WHOLE_STATEMENT = re.compile(
 )
 _SQL_OPTION = re.compile(r"((?<!\S)(?:-\w*c\s*|--command(?:=|\s+)))(\"(?:[^\"\\]|\\.)*\"|'(?:[^']|'\"'\"'|'\\'')*')")
 """A statement among the arguments of psql."""
-_QUOTED = re.compile(r"\"((?:[^\"\\]|\\.|\"\"){12,})\"", re.S)
-"""As in CONTEXT, and in logs in JSON and CSV."""
+_QUOTED = re.compile(r"(?<!\\)\"((?:[^\"\\]|\\.|\"\"){12,})\"", re.S)
+"""As in CONTEXT, and in logs in JSON and CSV. An escaped sign begins none: that would take quadratic time."""
 _LITERALS_AFTER = re.compile(
     r"(?is)\b(?:select\b[^.]{0,2000}?\bfrom\s|insert\s+into\s|update\s+\S+\s+set\s|delete\s+from\s|merge\s+into\s|"
     r"values\s*\(|call\s+[\w.]+\(|(?:filter|cond): )"

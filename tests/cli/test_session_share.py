@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -50,6 +51,13 @@ def test_the_file_opens_wherever_a_session_is_named(shared: Console, tmp_path: P
     assert "application_8 on host_1 was restarted by user_2" in shown.out and "redacted copy" in shown.out
     frame = shared.run("replay", str(file), "--show", "connections", "--json")
     assert frame.code == 0 and '"panels":{"connections"' in frame.out
+    diff = shared.run("show", "--diff", "14:57:35", "14:57:55", "--session", str(file))
+    assert diff.code == 0 and "largest change first" in diff.out, diff.err
+    report = shared.run("report", "postmortem", str(file), "--out", str(tmp_path / "report"))
+    assert report.code == 0 and "host_1" in (tmp_path / "report" / "postmortem.md").read_text(), report.err
+    table = shared.run("session", "export", str(file), "--format", "csv", "--out", str(tmp_path / "report" / "x.csv"))
+    assert table.code == 0, table.err
+    shutil.rmtree(tmp_path / "report")
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("dba-console-*/*-host_1-*"))
     pinned = shared.run("session", "pin", str(file))
     assert pinned.code == 6 and "only a copy of its content would be changed" in pinned.err

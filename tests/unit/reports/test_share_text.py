@@ -81,6 +81,7 @@ def test_names_and_data_are_replaced_where_they_stand(text: str, shared: str) ->
     ("text", "shared"),
     [
         ("acmeshop myacme ACME_TOP", "database_1_shop my_database_1 database_1_TOP"),
+        ("QACMEPROD testacme", "Q_database_1_user_2 database_2_database_1"),
         ("x-acme-01 AcmeService", "x-database_1-01 database_1_Service"),
         ("acme7 7acme 2acme2", "database_1_7 7_database_1 2_database_1_2"),
         ("\\x61636d65 and X'41434D45'", "\\x64617461626173655f31 and X'64617461626173655F31'"),
@@ -177,7 +178,8 @@ def test_data_in_messages_is_replaced(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["select ", 'COPY x, line 1 "', "invalid ", "'", '""', "insert into ", "filter: ", "ab"]
+    "piece",
+    ["select ", 'COPY x, line 1 "', "invalid ", "'", '""', "insert into ", "filter: ", "ab", '\\"', "acme", "6161"],
 )
 def test_long_text_is_rewritten_in_linear_time(piece: str) -> None:
     made = rewriter(("database", "acme"), texts=[])
