@@ -168,7 +168,8 @@ def _runbook_row(runbook: ListedRunbook, severity: str | None) -> TableRow:
         Cell(clean(", ".join(runbook.answers) if compiles else "")),
         Cell(clean(entry.origin)),
     )
-    return TableRow(_RUNBOOK_PREFIX + entry.id, cells, lambda: (line(title), line(Span(clean(str(entry.path)), "dim"))))
+    where = "shipped with dba-console" if entry.shipped else clean(str(entry.path))
+    return TableRow(_RUNBOOK_PREFIX + entry.id, cells, lambda: (line(title), line(Span(where, "dim"))))
 
 
 class RunbookPage(ScrolledPage):
