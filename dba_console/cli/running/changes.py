@@ -272,7 +272,7 @@ def _activity_changes(before: RunView | None, now: RunView) -> Iterator[RunChang
 
 def _waiting_change(waiting: WaitView, now: RunView, *, begins: bool) -> RunChange:
     held = "" if waiting.hold_for_s is None else f", condition true for {short_time(waiting.holds_s or 0.0)}"
-    left = f", {waiting.left} left" if waiting.left else ""
+    left = f", remaining: {waiting.left}" if waiting.left else ""
     change = _timed_change(
         {"event": "waiting", "run": now.run, "block": now.block, "waiting": to_builtins(waiting), "begins": begins},
         f"waiting: {waiting.values or waiting.text}{held}{left}",
