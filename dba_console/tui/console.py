@@ -295,6 +295,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         event.stop()
         event.prevent_default()
         if self._actions.is_rest_of_answer(event.key, event.character):
+            self.paint()
             return
         self.navigator.notice = None
         prompt = self.view_stack.prompt

@@ -319,6 +319,8 @@ class RunActions(RunbookActions):
         if character == rest[0]:
             self._answer_rest = rest[1:]
             return True
+        if name == "enter" and self._prompted is not None:  # the next question has opened meanwhile
+            self._navigator.notice = "enter ended the answer before; this question is still open"
         return name == "enter"
 
     def _answerable_question(self, known: KnownRun) -> Question | None:

@@ -122,6 +122,22 @@ async def test_one_letter_answers_and_the_rest_of_the_word_is_not_a_key() -> Non
         assert screen.app.view_stack.prompt is None and "ANSWER NEEDED" in screen.lines[0]
 
 
+async def test_enter_right_after_a_letter_does_not_answer_the_next_question_and_says_so() -> None:
+    clock = HeldClock()
+    async with screen_with_run(clock=clock) as screen:
+        await deliver_view(screen, structs.replace(DROP, question=CHOICE))
+        clock.advance(0.5)
+        await screen.press("d")
+        following = structs.replace(DROP, question=structs.replace(CHOICE, id=10, text="Which now?"))
+        screen.feed.mailbox.put(RunViewMessage(view=following, yours=True, may_answer=True))
+        await screen.until("Which now?")
+        await screen.press("enter")
+        assert "enter ended the answer before; this question is still open" in screen.text
+        await screen.press("enter")
+        assert "nothing was sent" in screen.text
+        assert screen.feed.asked == [RunAnswer(run=RUN, question=9, text="ddl")]
+
+
 async def test_a_letter_typed_as_the_question_appears_is_only_text() -> None:
     async with screen_with_run(clock=HeldClock()) as screen:
         await deliver_view(screen, structs.replace(DROP, question=CHOICE))
