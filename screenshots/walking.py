@@ -6,13 +6,13 @@ The screen of a recording does not show a run in progress, so these are taken li
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 
 from dba_console.agent.client import AgentClient
 from dba_console.core.errors import ConsoleError
@@ -127,11 +127,10 @@ def as_lines(dsn: str) -> str:
         text=True,
         timeout=TIMEOUT_S,
         check=False,
-        env={**os.environ, "COLUMNS": str(SIZE[0])},
         input="",
     )
     if done.returncode != 0 or LAST not in done.stdout:
         raise ConsoleError(f"the runbook did not end:\n{done.stdout}{done.stderr}")
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    lines = [part for line in done.stdout.splitlines() for part in wrap(line, SIZE[0])]
     first = next(index for index, line in enumerate(lines) if FIRST in line)
-    return drawing([(Span(line[: SIZE[0]]),) for line in lines[first : first + SIZE[1]]], SIZE[0])
+    return drawing([(Span(line),) for line in lines[first : first + SIZE[1]]], SIZE[0])

@@ -118,9 +118,11 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutoverTrial]:
 
 @pytest.fixture(autouse=True)
 def standbys_stream(trial: CutoverTrial) -> None:
-    """Each begins with two standbys that stream."""
+    """Each begins with two standbys that stream, and with all WAL archived: an archiver that was killed comes later."""
     count = "select count(*) from pg_stat_replication where state = 'streaming'"
     wait_until(lambda: trial.db1.psql(count) == "2", what="two standbys")
+    ready = "select count(*) from pg_ls_archive_statusdir() where name like '%.ready'"
+    wait_until(lambda: trial.db1.psql(ready) == "0", what="the archive")
 
 
 def _set_archive_command(trial: CutoverTrial, command: str) -> None:
@@ -199,9 +201,10 @@ def test_clients_that_another_session_resumed_are_terminated_again_and_lose_noth
                 admin.pgconn.exec_(command)
 
     def superuser() -> None:
-        """Comes back whenever it is ended."""
+        """Some that come back whenever they are ended: one of them is there at any time."""
         resume()
-        returning.start()
+        for one in returning:
+            one.start()
 
     def come_back() -> None:
         while not over.is_set():
@@ -212,12 +215,13 @@ def test_clients_that_another_session_resumed_are_terminated_again_and_lose_noth
             except psycopg.Error:
                 over.wait(0.01)
 
-    over, returning = threading.Event(), threading.Thread(target=come_back)
+    over, returning = threading.Event(), [threading.Thread(target=come_back) for _ in range(6)]
     try:
         done = trial.run_cutover("keep-out", superuser, drain="3s")
     finally:
         over.set()
-        returning.join()
+        for one in returning:
+            one.join()
     assert done.code == 7 and re.search("reconnect: [0-9]+ sessions were terminated", done.out), done
     trial.assert_as_before()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import structs, to_builtins
 
 from dba_console.cli.formatting import print_json
+from dba_console.cli.frame_output import terminal_width
 from dba_console.cli.stdout import put
 from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import (
@@ -315,7 +315,7 @@ _SHOWN_RECORDS = frozenset({
 # Printing changes on stdout: text lines, or one JSON object per line.
 
 PIPE_WIDTH = 160
-"""Columns of a line if stdout is not a terminal and COLUMNS is not set: a pipe does not wrap."""
+"""Columns of a line if stdout is not a terminal: a pipe does not wrap, and a table needs some width."""
 
 
 def change_lines(change: RunChange, at_us: int, cells: int) -> list[Line]:
@@ -331,6 +331,6 @@ def print_change_as_json(change: RunChange, at_us: int) -> None:
 
 def print_change(change: RunChange, at_us: int) -> None:
     """Print the change at the wall time `at_us` as text lines."""
-    cells = shutil.get_terminal_size((80 if sys.stdout.isatty() else PIPE_WIDTH, 24)).columns
+    cells = terminal_width() if sys.stdout.isatty() else PIPE_WIDTH
     for text_line in change_lines(change, at_us, cells):
         put(line_text(text_line))
