@@ -1,10 +1,11 @@
-"""`python -m bench [smoke|all|NAME…]`: measure and print the figures as Markdown.
+"""`python -m bench [smoke|all|NAME…]`: measure and print the figures as Markdown; `failover --case NAME`: one case.
 
 A smoke run only checks that everything works: its benches run in parallel, each in its own process.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from bench.figure import Figure, table
@@ -13,13 +14,18 @@ from bench.measure import measure, side_by_side
 NAMES = (
     "cost", "startup", "recording", "postmortem", "growth", "keys", "runbook_keys", "stalled", "rules", "shrink",
     "stamp", "long_queries", "fuzz", "watching", "many_tables", "restore", "restore_overhead", "eta", "sweep",
-    "cluster_watch", "cutover", "cutover_killed", "run_overhead", "managers", "quiet", "exports", "diary", "share",
+    "cluster_watch", "cutover", "cutover_killed", "failover", "run_overhead", "managers", "quiet", "exports",
+    "diary", "share",
 )  # fmt: skip
-LONG = ("quiet", "fuzz", "cutover", "cutover_killed", "managers")
+LONG = ("quiet", "fuzz", "cutover", "cutover_killed", "failover", "managers")
 """Take an hour (`quiet`) or about a quarter of an hour each: measured only when named, not with `all`."""
 
 
 def main(arguments: list[str]) -> int:
+    while "--case" in arguments[:-1]:
+        at = arguments.index("--case")
+        os.environ["FAILOVER_CASES"] = f"{os.environ.get('FAILOVER_CASES', '')} {arguments[at + 1]}"
+        arguments = arguments[:at] + arguments[at + 2 :]
     smoke = arguments[:1] == ["smoke"]
     names = [name for name in arguments if name not in ("smoke", "all")] or [
         one for one in NAMES if smoke or one not in LONG

@@ -24,6 +24,7 @@ def own_directories() -> Iterator[Path]:
         os.environ["DBA_CONSOLE_RUNTIME"] = f"{place}/run"
         os.environ["DBA_CONSOLE_SESSIONS"] = f"{place}/sessions"
         os.environ["XDG_CONFIG_HOME"] = f"{place}/config"
+        os.environ["XDG_STATE_HOME"] = f"{place}/state"
         try:
             yield Path(place)
         finally:

@@ -45,7 +45,7 @@ def _figures(load: Load, windows: int, smoke: bool) -> list[Figure]:
                 "calm server: agent and console and backend against pg_activity and its backend",
                 both[0],
                 "×",
-                None,
+                1.0,
                 both[1],
             ),
         ]

@@ -1,4 +1,4 @@
-"""Cutovers with `kill -9` of agent, console, pooler or ssh at the start and the end of each act, then resumed.
+"""Cutovers with `kill -9` of agent, console, pooler, ssh, heartbeat or keeper at both ends of each act, then resumed.
 
 Each kill has its own cutover of the practice cluster under the load with a ledger. Failures are printed to stderr.
 CUTOVER_KILLS: the kills to try, as `agent/stop/end`, separated by spaces.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,7 +18,16 @@ from dba_console.demo.practice_cluster import PracticeCluster
 from tests.faults.cutover_kills import STEPS_OF_ACTIONS, CutoverTrials, Kill, supervised
 from tests.sshd import sshd
 
-VICTIMS = ("agent", "pooler", "console", "ssh")
+VICTIMS = ("agent", "pooler", "console", "ssh", "heartbeat", "keeper")
+LIMITED: dict[str, Callable[[str, str], bool]] = {
+    "ssh": lambda act, when: act != "show" and (act, when) != ("follow", "begin"),
+    "heartbeat": lambda act, when: (
+        act not in ("rejoin", "follow", "show") and (act, when) not in (("heartbeat", "begin"), ("report", "end"))
+    ),
+    "keeper": lambda act, when: (act, when) == ("show", "begin"),
+}
+"""Where there is one: a command over ssh up to the return of the old primary, a heartbeat between its two acts, a
+keeper for the one command that is not an act of ours."""
 SMOKE = (Kill("agent", "promote", "end"), Kill("pooler", "pause", "end"))
 
 
@@ -30,7 +39,8 @@ def kills() -> Iterator[Kill]:
     for victim in VICTIMS:
         for act in STEPS_OF_ACTIONS:
             for when in ("begin", "end"):
-                yield Kill(victim, act, when)
+                if victim not in LIMITED or LIMITED[victim](act, when):
+                    yield Kill(victim, act, when)
 
 
 def _made(directory: Path) -> Path:

@@ -25,8 +25,8 @@ OWNERS = 100_000
 ROW_BYTES = 151
 """Size of one row in COPY format."""
 BIG_SHARE = 0.8
-_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "dumps"
-_QUICK: dict[str, str | int] = {
+CACHE = Path(__file__).resolve().parent.parent / ".cache" / "dumps"
+QUICK: dict[str, str | int] = {
     "fsync": "off", "wal_level": "minimal", "max_wal_senders": 0, "autovacuum": "off", "max_wal_size": "8GB",
     "maintenance_work_mem": "512MB", "shared_buffers": "512MB",
 }  # fmt: skip
@@ -109,7 +109,7 @@ def dump(cluster: Cluster, name: str, place: Path) -> Archives:
 @contextmanager
 def archives(size: int, names: Sequence[str] = ("even", "uneven")) -> Iterator[list[Archives]]:
     """Yield the archives of both databases, each of `size` bytes of text; create them unless they are kept."""
-    place = Path(os.environ.get("BENCH_DUMPS", _CACHE))
+    place = Path(os.environ.get("BENCH_DUMPS", CACHE))
     place.mkdir(parents=True, exist_ok=True)
     kept = place / f"{size}"
     with (place / "lock").open("w") as lock:
@@ -127,7 +127,7 @@ def _make(kept: Path, size: int) -> None:
     kept.mkdir()
     print(f"  creating databases of {size / 1e9:.2g} GB of text, kept in {kept}", file=sys.stderr, flush=True)
     for name in ("even", "uneven"):
-        with Cluster(settings=_QUICK) as cluster:
+        with Cluster(settings=QUICK) as cluster:
             fill(cluster, name, size)
             dump(cluster, name, kept)
     (kept / "complete").touch()

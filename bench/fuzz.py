@@ -1,4 +1,4 @@
-"""Frames, documents, sessions and journals changed at random: each must be refused or read; time and memory.
+"""What others may have made, changed at random: each case must be refused or read; time and memory.
 
 FUZZ_CASES (10,000) and FUZZ_SEED (1) are variables. Failures are printed with their seed and number.
 """
@@ -23,7 +23,7 @@ AGENT_GOAL_MB = 96.0
 def run(smoke: bool = False) -> list[Figure]:
     count, seed = 50 if smoke else int(os.environ.get("FUZZ_CASES", "10000")), int(os.environ.get("FUZZ_SEED", "1"))
     figures = []
-    for kind in ("documents", "sessions", "journals"):
+    for kind in ("documents", "sessions", "bundles", "journals", "dumps"):
         outcome = fuzz_in_process(kind, count, seed, LIMIT_S)
         figures += _figures(kind, outcome, "CPU time", outcome.peak_mb, GOAL_MB)
     with Cluster(durable=False) as cluster, own_directories(), recording_agent(cluster.dsn()) as agent:

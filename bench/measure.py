@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -17,7 +18,9 @@ SIDE_BY_SIDE = 4
 def measure(name: str, smoke: bool) -> Sequence[Figure]:
     """Return the figures of one bench."""
     print(f"measuring {name} …", file=sys.stderr, flush=True)
+    begun = time.monotonic()
     found: Sequence[Figure] = importlib.import_module(f"bench.{name}").run(smoke)
+    print(f"{name} took {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     return found
 
 

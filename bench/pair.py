@@ -19,9 +19,11 @@ from typing import Self
 import psycopg
 
 from dba_console.core.errors import ConsoleError
+from dba_console.demo.binaries import find_binaries
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.demo.cluster import Cluster, Settings, conninfo, make_standby
+from dba_console.demo.cluster import Cluster, Settings, conninfo
 from dba_console.demo.server_account import clean_environment
+from tests.servers import server_binaries
 
 DATABASE = "shop"
 NAME = "shop"
@@ -35,12 +37,14 @@ SETTINGS: Settings = {
 
 
 class Pair:
-    """A pair of servers. `nodes` names them; the first starts as primary. `scale` is pgbench's, 0 creates no tables."""
+    """A pair of servers. `nodes` names them; the first starts as primary. `scale` is pgbench's, 0 creates no tables.
+    `major`: their version; 0: the one that is installed here."""
 
     def __init__(
-        self, nodes: tuple[str, ...] = ("db1", "db2"), *, scale: int = 10, settings: Settings | None = None
-    ) -> None:
-        self.names = nodes
+        self, nodes: tuple[str, ...] = ("db1", "db2"), *, scale: int = 10, settings: Settings | None = None,
+        major: int = 0,
+    ) -> None:  # fmt: skip
+        self.names, self._major = nodes, major
         self.base = Path(tempfile.mkdtemp(prefix="bench-pair-", dir="/tmp"))
         self._scale, self._settings = scale, {**SETTINGS, **(settings or {})}
         self._stack = ExitStack()
@@ -68,7 +72,8 @@ class Pair:
         shutil.rmtree(self.base, ignore_errors=True)
 
     def _make(self) -> None:
-        primary = Cluster(settings=self._settings)
+        binaries = server_binaries(self._major) if self._major else None
+        primary = Cluster(binaries, settings=self._settings)
         self._stack.callback(primary.close)
         self.account = primary.account
         self.account.chown(self.base)
@@ -80,15 +85,16 @@ class Pair:
         self.nodes[self.names[0]] = primary
         if self._scale:
             self.program("pgbench", "-i", "-q", "-s", str(self._scale), self.dsn(self.names[0], user=ROLE))
-        for name in self.names[1:]:
-            self.nodes[name] = standby = make_standby(primary)
+        primary.stop()
+        for name in self.names[1:]:  # copied: not every installation has pg_basebackup
+            self.nodes[name] = standby = Cluster(primary.binaries, settings=self._settings)
             self._stack.callback(standby.close)
+            command = ["cp", "-a", "--reflink=auto", str(primary.data_directory), str(standby.data_directory)]
+            subprocess.run(command, check=True)
+            self.follow(name, self.names[0])
             standby.start()  # writes its own settings
             standby.stop()
-        primary.stop()
         for name in self.names:
-            if name != self.names[0]:
-                self.follow(name, self.names[0])
             self.pg_ctl(name, "start")
         self.await_standbys()
         self.pooler_ini = self.base / "pgbouncer.ini"
@@ -102,14 +108,18 @@ class Pair:
 
     def program(self, name: str, *arguments: str, timeout_s: float = 120.0, check: bool = True) -> str:
         """Run one of PostgreSQL's programs as the servers' user; return its output. Raises ConsoleError on failure."""
-        path = str(self.nodes[self.names[0]].binaries.program(name))
         done = subprocess.run(
-            [path, *arguments], stdin=subprocess.DEVNULL, capture_output=True, cwd="/",
+            [self.path_of(name), *arguments], stdin=subprocess.DEVNULL, capture_output=True, cwd="/",
             timeout=timeout_s, check=False, env=clean_environment(str(self.base)), **self.account.spawn,
         )  # fmt: skip
         if check and done.returncode != 0:
             raise ConsoleError(f"{name} failed: {done.stderr.decode(errors='replace').strip()}")
         return done.stdout.decode(errors="replace").strip()
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a program; not every installation has the clients."""
+        binaries = self.nodes[self.names[0]].binaries
+        return str((binaries if binaries.has(name) else find_binaries([name])).program(name))
 
     def psql(self, node: str, sql: str) -> str:
         return self.program("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.dsn(node), "-c", sql)

@@ -60,7 +60,7 @@ class Traffic:
         return ledger_verdict(self.ledger, self._pair.dsn(node))
 
     def _pgbench(self) -> subprocess.Popen[bytes]:
-        program = str(self._pair.nodes[self._pair.names[0]].binaries.program("pgbench"))
+        program = self._pair.path_of("pgbench")
         # A transaction that is a second late is skipped, so that no burst follows an outage.
         pace = ["-R", f"{self._rate_per_s / CLIENTS:g}", "-L", "1000"]
         with Path(self._pair.base / "pgbench.log").open("ab") as log:

@@ -9,18 +9,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from dba_console.cli.command_table import COMMANDS
+
 if TYPE_CHECKING:
     from dba_console.core.config import Config
     from dba_console.core.target import Target
     from dba_console.tui.terminal import ScreenOptions
-
-COMMANDS = frozenset(
-    (
-        "attach", "check", "cluster", "completion", "config", "demo", "doctor", "dumps", "findings", "record",
-        "replay", "report", "runbook", "session", "show", "stamp", "version", "--help", "-h",
-    )
-)  # fmt: skip
-"""First words that are commands; any other word names a server."""
 
 
 def main() -> int:
@@ -33,19 +27,24 @@ def main() -> int:
 
         print(f"dba-console {__version__}")
         return 0
-    if asked_by_shell := os.environ.pop("_DBA_CONSOLE_COMPLETE", None):
-        from dba_console.cli.completion import complete
-        from dba_console.cli.error_handling import run_guarded
-
-        return run_guarded(lambda: complete(asked_by_shell), sys.argv)
     if arguments and arguments[0] == "stamp":
         from dba_console.cli.stamp import run as stamp
 
         return stamp(arguments[1:])
     from dba_console.core.safe_environment import sanitize_environment
 
-    sanitize_environment()
-    if arguments and arguments[0] in COMMANDS:
+    ignored = sanitize_environment()
+    if asked_by_shell := os.environ.pop("_DBA_CONSOLE_COMPLETE", None):
+        from dba_console.cli.completion import complete
+        from dba_console.cli.error_handling import run_guarded
+
+        return run_guarded(lambda: complete(asked_by_shell), sys.argv)
+    if ignored:
+        from dba_console.core.sanitize import clean
+
+        print("\n".join(f"warning: {clean(one)}" for one in ignored), file=sys.stderr)
+    # Any other first word names a server.
+    if arguments and (arguments[0] in COMMANDS or arguments[0] in ("--help", "-h")):
         from dba_console.cli.app import run
 
         return run(arguments)

@@ -10,46 +10,38 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dba_console.watch.block_devices import Device
+from dba_console.watch.disks.panel import DatabaseRow, DisksPanel, MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import (
     ClusterPanel,
     Connections,
-    Disks,
     Events,
     Finding,
     Frame,
-    Io,
     Locks,
-    Memory,
     Progress,
-    Replication,
-    Safety,
     SelfFrame,
     Sessions,
     TargetFrame,
 )
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.frames.rows import (
-    ChecksumRow,
     ConnectionGroup,
-    DatabaseRow,
-    Device,
     EventRow,
-    HorizonRow,
     LockNode,
-    MountRow,
     NodeRow,
     NodeSlot,
-    NumaRow,
     PoolerRow,
     ProgressRow,
     SessionRow,
-    SlotRow,
-    StandbyRow,
-    XidRow,
-    XidTable,
 )
+from dba_console.watch.io.panel import IoPanel, ServerIoRow
+from dba_console.watch.memory.panel import MemoryPanel, NumaRow
+from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow
+from dba_console.watch.safety.panel import ChecksumRow, HorizonRow, SafetyPanel, XidRow, XidTable
 from dba_console.watch.samples.sample import Part, Sample, Status, make_part
+from dba_console.watch.server.panel import AutovacuumRow, BackendIoRow, ServerPanel, SettingRow, SlruRow
 
 GB = 1 << 30
 MB = 1 << 20
@@ -137,13 +129,16 @@ def busy_frame() -> Frame:
         boot="b1",
         target=_target(),
         connections=_connections(),
-        io=_io(),
-        memory=_memory(),
-        safety=_safety(),
         progress=_progress(),
         locks=_locks(),
-        replication=_replication(),
-        disks=_disks(),
+        panels={
+            "disks": _disks(),
+            "io": _io(),
+            "memory": _memory(),
+            "replication": _replication(),
+            "safety": _safety(),
+            "server": _server(),
+        },
         sessions=_sessions(),
         events=_events(),
         cluster=_cluster(),
@@ -252,8 +247,8 @@ def _connections() -> Connections:
     )
 
 
-def _io() -> Io:
-    return Io(
+def _io() -> IoPanel:
+    return IoPanel(
         age_s=0.1,
         iowait_pct=2.1,
         user_pct=6.4,
@@ -299,25 +294,25 @@ def _io() -> Io:
             ),
         ],
         server=[
-            {
-                "backend_type": "client backend",
-                "object": "relation",
-                "context": "normal",
-                "reads_per_s": 1180.0,
-                "read_bytes_per_s": 9.2 * MB,
-                "read_await_ms": 0.9,
-                "writes_per_s": 0.0,
-                "write_bytes_per_s": 0.0,
-                "hits_per_s": 48210.0,
-                "evictions_per_s": 1175.0,
-                "fsyncs_per_s": 0.0,
-            },
+            ServerIoRow(
+                backend_type="client backend",
+                object="relation",
+                context="normal",
+                reads_per_s=1180.0,
+                read_bytes_per_s=9.2 * MB,
+                read_await_ms=0.9,
+                writes_per_s=0.0,
+                write_bytes_per_s=0.0,
+                hits_per_s=48210.0,
+                evictions_per_s=1175.0,
+                fsyncs_per_s=0.0,
+            ),
         ],
     )
 
 
-def _memory() -> Memory:
-    return Memory(
+def _memory() -> MemoryPanel:
+    return MemoryPanel(
         age_s=0.1,
         total_bytes=128 * GB,
         free_bytes=int(19.9 * GB),
@@ -362,8 +357,8 @@ def _memory() -> Memory:
     )
 
 
-def _safety() -> Safety:
-    return Safety(
+def _safety() -> SafetyPanel:
+    return SafetyPanel(
         age_s=4.0,
         data_checksums="on",
         checksum_failures=0,
@@ -520,8 +515,8 @@ def _locks() -> Locks:
     return Locks(age_s=0.1, waiting=3, longest_wait_s=42.0, trees=[root])
 
 
-def _replication() -> Replication:
-    return Replication(
+def _replication() -> ReplicationPanel:
+    return ReplicationPanel(
         age_s=0.8,
         role="primary",
         timeline=3,
@@ -569,8 +564,8 @@ def _replication() -> Replication:
     )
 
 
-def _disks() -> Disks:
-    return Disks(
+def _disks() -> DisksPanel:
+    return DisksPanel(
         age_s=3.0,
         mounts=[
             MountRow(
@@ -721,6 +716,40 @@ def _findings() -> list[Finding]:
             since="2026-11-20T14:55:02Z",
         ),
     ]
+
+
+def _server() -> ServerPanel:
+    return ServerPanel(
+        age_s=12.0, version="15.18", system_identifier="7431204485839012345", data_directory="/var/lib/postgresql/15",
+        port=5432, started="2026-11-08T10:57:29Z", uptime_s=12 * 86400.0 + 4 * 3600,
+        config_loaded="2026-11-18T08:12:40Z", restarted="2026-11-20T12:31:07Z", restarted_age_s=8782.0,
+        settings=[
+            SettingRow(name="shared_buffers", value="16384 x 8kB", file_value="8GB", problem="needs a restart",
+                       place="/etc/postgresql/15/main/postgresql.conf:127"),
+            SettingRow(name="work_mem", problem='invalid value for parameter "work_mem": "64 MByte"',
+                       place="/etc/postgresql/15/main/conf.d/app.conf:3"),
+        ],
+        config_errors_known=True,
+        io=[
+            BackendIoRow(backend_type="client backend", reads_per_s=1180.0, read_bytes_per_s=9.2 * MB, writes_per_s=3.0,
+                         write_bytes_per_s=24_576.0, extends_per_s=12.0, fsyncs_per_s=0.0, hit_pct=98.2),
+            BackendIoRow(backend_type="checkpointer", reads_per_s=0.0, read_bytes_per_s=0.0, writes_per_s=310.0,
+                         write_bytes_per_s=2.4 * MB, extends_per_s=0.0, fsyncs_per_s=4.0),
+        ],
+        checkpoints_timed=3411, checkpoints_requested=88, checkpoint_write_pct=81.0, checkpoint_buffers_per_s=310.0,
+        slrus=[
+            SlruRow(name="MultiXactMember", hit_pct=71.0, reads_per_s=420.0, writes_per_s=0.0, zeroed_per_s=0.1),
+            SlruRow(name="Xact", hit_pct=100.0, reads_per_s=0.0, writes_per_s=0.3, zeroed_per_s=0.0),
+        ],
+        sessions_per_s=14.2, sessions_total=1_204_113, sessions_abandoned=311, sessions_fatal=4, sessions_killed=2,
+        active_sessions=3.4, autovacuum_workers=1, autovacuum_max_workers=3,
+        autovacuum=[
+            AutovacuumRow(table="public.order_lines", database="appdb", state="running", why="vacuum", pid=7711,
+                          elapsed_s=912.0, pct=41.0),
+            AutovacuumRow(table="public.orders", database="appdb", state="due", why="vacuum, analyze", times=3.4,
+                          bytes=388 * GB),
+        ],
+    )  # fmt: skip
 
 
 def _own() -> SelfFrame:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from dba_console.demo.cluster import Cluster, Settings
 from tests import scheduling
@@ -33,6 +34,9 @@ UNTIMED = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.H
 hypothesis.settings.register_profile("suite", UNTIMED, max_examples=25, derandomize=True, database=None)
 hypothesis.settings.register_profile("long", UNTIMED, max_examples=300, print_blob=True)
 hypothesis.settings.load_profile("suite")
+# Hypothesis also draws constants from the modules loaded so far, which differ with the tests that a worker got: the
+# examples of the suite would not be the same in each run.
+providers._get_local_constants = lambda: providers._local_constants
 
 UNDISTURBED: Settings = {"autovacuum_naptime": "1d"}
 """No autovacuum appears in what a test asks of a shared server: on, but it never gets that far."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats, DatabaseXid, TableXid, Xids
 from dba_console.watch.samples import console, host, postgres
 from dba_console.watch.samples.sample import PARTS
 from tests.build import NOW_US
@@ -143,14 +144,14 @@ def busy_server(count: int, tick: int) -> dict[str, Any]:
             [postgres.Operation("create_index", 1010, "appdb", "i", "loading", 4 + tick, 100, "tuples", {})]
         ),
         "pg.xids": of(
-            postgres.Xids,
+            Xids,
             now_us=at_us,
             next_xid=5_000_000 + tick * 500,
-            databases=[postgres.DatabaseXid(f"db{index}", 1_000_000 + index, 0) for index in range(8)],
-            tables=[of(postgres.TableXid, name=f"t{index}", xid_age=index) for index in range(20)],
+            databases=[DatabaseXid(f"db{index}", 1_000_000 + index, 0) for index in range(8)],
+            tables=[of(TableXid, name=f"t{index}", xid_age=index) for index in range(20)],
         ),
-        "pg.databases": postgres.DatabaseStats(
-            [of(postgres.DatabaseStat, oid=index, name=f"db{index}", xact_commit=tick * 9) for index in range(8)]
+        "pg.databases": DatabaseStats(
+            [of(DatabaseStat, oid=index, name=f"db{index}", xact_commit=tick * 9) for index in range(8)]
         ),
         "self": of(console.AgentHealth, cpu_us=tick * 7000, rss=41 << 20, recording="ok"),
     }

@@ -1,8 +1,9 @@
 """In which order and beside what tests run when several workers share them (pytest-xdist, `--dist loadgroup`).
 
-First the tests that run alone, while nothing of the others is set up; then the directories whose tests wait longest, so
-that the short ones fill the gaps at the end. A group goes to one worker: a module of pure functions, to be imported
-once, and a module whose tests share a server or an agent.
+First the tests that run alone, while nothing of the others is set up, and the pure ones for the workers that would
+have to wait for them; then the directories whose tests wait longest, so that the short ones fill the gaps at the end.
+A group goes to one worker: a module of pure functions, to be imported once, and a module whose tests share a server or
+an agent.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from pathlib import Path
 import pytest
 
 LONGEST_FIRST = (
-    "runbooks", "incidents", "demo", "faults", "agent", "findings", "cli", "terminal", "attacks", "screenshots",
-    "actions", "postgres", "keeper", "host", "tui", "unit",
+    "cluster", "runbooks", "incidents", "demo", "faults", "agent", "findings", "cli", "terminal", "attacks",
+    "screenshots", "actions", "postgres", "keeper", "host",
 )  # fmt: skip
 PURE = ("unit", "panels", "walkthrough", "tui")
 
@@ -67,8 +68,10 @@ def _below_tests(path: Path, root: Path) -> str:
     return parts[1] if len(parts) > 2 and parts[0] == "tests" else ""
 
 
-def _place(item: pytest.Item) -> tuple[bool, int, Path]:
+def _place(item: pytest.Item) -> tuple[int, int, Path]:
+    if item.get_closest_marker("alone"):
+        return 0, 0, item.path
+    if is_pure(item):
+        return 1, 0, Path()
     directory = directory_of(item)
-    place = LONGEST_FIRST.index(directory) if directory in LONGEST_FIRST else len(LONGEST_FIRST)
-    alone = item.get_closest_marker("alone") is not None
-    return not alone, place, item.path if alone else Path()
+    return 2, LONGEST_FIRST.index(directory) if directory in LONGEST_FIRST else len(LONGEST_FIRST), Path()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import child_pids, send_signals
+from dba_console.demo.cluster import child_processes, send_signals
 from tests.background import wait_until
 from tests.requirements import require_tool
 
@@ -91,14 +91,14 @@ class Sshd:
     def cut(self) -> None:
         """End every connection, as a network does: what runs on the other side goes on."""
         if self._process is not None:
-            sessions = child_pids(self._process.pid)
+            sessions = child_processes(self._process.pid)
             send_signals(sessions, signal.SIGKILL)
-            wait_until(lambda: not set(sessions) & set(child_pids(self._process.pid if self._process else 0)))
+            wait_until(lambda: not set(sessions) & set(child_processes(self._process.pid if self._process else 0)))
 
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Its connections stay open and nothing goes through, as behind a firewall that drops."""
-        sessions = child_pids(self._process.pid) if self._process is not None else []
+        sessions = child_processes(self._process.pid) if self._process is not None else []
         send_signals(sessions, signal.SIGSTOP)
         try:
             yield
@@ -108,7 +108,7 @@ class Sshd:
     def stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)  # a client that connects again at once would keep its session
-            send_signals(child_pids(self._process.pid), signal.SIGKILL)
+            send_signals(child_processes(self._process.pid), signal.SIGKILL)
             self._process.kill()
             self._process.wait()
             self._process = None

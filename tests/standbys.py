@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dba_console.demo.cluster import Cluster
+from dba_console.clusters.wal_files import SEGMENT
+from dba_console.core.errors import ConsoleError
+from dba_console.demo.cluster import Cluster, child_processes
 from tests.background import wait_until
 
 
@@ -27,6 +31,18 @@ def copied_standby(primary: Cluster) -> Iterator[Cluster]:
         yield standby
     finally:
         standby.close()
+
+
+def preallocate_wal(cluster: Cluster, count: int = 40) -> None:
+    """Files for WAL to come that nothing was written into, as a checkpoint makes them: most of pg_wal, so that one of
+    them probably comes first in the directory."""
+    directory = cluster.data_directory / "pg_wal"
+    newest = max(path.name for path in directory.glob("0" * 7 + "?" * 17))
+    for number in range(int(newest[16:], 16) + 1, int(newest[16:], 16) + 1 + count):
+        path = directory / f"{newest[:16]}{number:08X}"
+        path.touch(mode=0o600)
+        os.truncate(path, SEGMENT)
+        cluster.account.chown(path)
 
 
 SYNCS = 18
@@ -55,6 +71,33 @@ def synchronized(primary: Cluster, standby: Cluster, slot: str) -> None:
         return standby.psql("select 1 from pg_replication_slots where synced and not temporary")
 
     wait_until(copied, what="the copy of the slot")
+
+
+@contextmanager
+def held_in_recovery(primary: Cluster) -> Iterator[None]:
+    """The primary is killed and started again, and replays WAL until the block ends."""
+    primary.psql("create table recovered as select generate_series(1, 1500000) i")
+    primary.kill()
+    starting = threading.Thread(target=primary.start)
+    starting.start()
+    process = None
+    try:
+        process = wait_until(lambda: _recovering_process(primary), what="the recovery")
+        os.kill(process, signal.SIGSTOP)
+        yield
+    finally:
+        if process is not None:
+            os.kill(process, signal.SIGCONT)
+        starting.join()
+
+
+def _recovering_process(cluster: Cluster) -> int | None:
+    """The startup process, while it replays WAL."""
+    with suppress(OSError, ConsoleError, AttributeError):
+        for one in child_processes(cluster.pid or 0):
+            if b"startup recovering" in Path(f"/proc/{one.pid}/cmdline").read_bytes():
+                return int(one.pid)
+    return None
 
 
 def hand_over(cluster: Cluster) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dba_console.core.thresholds import Limits
 from dba_console.recording.recording import Recording
 from dba_console.recording.timeline import Timeline
 from dba_console.watch.findings.finding_events import change_event
 from dba_console.watch.findings.rule_engine import RuleEngine
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.picture import Picture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 
 from bench.quiet_load.place import QuietServer
@@ -25,25 +25,27 @@ while time.monotonic() < until:
 
 def build(server: QuietServer, seconds: float) -> None:
     """Copy, read, compile and remove some thousand small files by short processes, like `make`."""
-    tree = server.scratch / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
-    tree.mkdir()
-    library = sysconfig.get_path("stdlib")
-    some = "." if server.size > 0.1 else "./json ./email"
-    copy = f'tar cf - -C "$0" --exclude=site-packages --exclude=__pycache__ {some} | tar xf - -C tree'
-    server.host("sh", "-c", copy, library)
-    server.host("sh", "-c", "find tree -type f -print0 | head -z -n 1500 | xargs -0 -n 1 -P 2 wc -l")
-    # The library has files that deliberately do not compile, for the tests of the compiler.
-    server.host("sh", "-c", '"$0" -m compileall -q -f -j 2 tree || true', sys.executable, timeout_s=600.0)
-    shutil.rmtree(tree)
+    with _directory(server) as tree:
+        library = sysconfig.get_path("stdlib")
+        some = "." if server.size > 0.1 else "./json ./email"
+        copy = f'tar cf - -C "$0" --exclude=site-packages --exclude=__pycache__ {some} | tar xf - -C {tree}'
+        server.host("sh", "-c", copy, library)
+        server.host("sh", "-c", f"find {tree} -type f -print0 | head -z -n 1500 | xargs -0 -n 1 -P 2 wc -l")
+        # The library has files that deliberately do not compile, for the tests of the compiler.
+        server.host("sh", "-c", f'"$0" -m compileall -q -f -j 2 {tree} || true', sys.executable, timeout_s=600.0)
 
 
 def big_file(server: QuietServer, seconds: float) -> None:
     """Write, read and remove a file of 2 GB: cache falls and free memory rises by as much, and nothing is wrong."""
-    path = server.scratch / "image"
-    server.host("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={round(2048 * server.size)}", "conv=fsync")
-    server.host("cat", str(path))
-    path.unlink()
+    with _directory(server) as directory:
+        path = f"{directory}/image"
+        server.host("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={round(2048 * server.size)}", "conv=fsync")
+        server.host("cat", path)
+
+
+def _directory(server: QuietServer) -> tempfile.TemporaryDirectory[str]:
+    """Return a directory of this activity alone: on a busy host the next one of its kind begins before it has ended."""
+    return tempfile.TemporaryDirectory(prefix="beside-", dir=server.scratch)
 
 
 def stopped_console(server: QuietServer, seconds: float) -> None:

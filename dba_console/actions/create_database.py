@@ -20,7 +20,7 @@ from dba_console.actions.action import Action, ActionContext, ActionPreview, Act
 from dba_console.actions.parameter_sql import ParameterLocation, set_statement
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost
-from dba_console.core.redact import redact
+from dba_console.core.redact import redact_statement
 
 # Properties of the database itself, not of its contents: how they are read, and the statements that set them.
 #
@@ -45,7 +45,7 @@ SELECT d.oid::int8 AS oid, d.datname::text AS name, pg_catalog.pg_encoding_to_ch
        (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_array(
                  CASE WHEN s.setrole <> 0 THEN pg_catalog.pg_get_userbyid(s.setrole) END, c.entry)), '[]')::text
           FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) AS c (entry)
-         WHERE s.setdatabase = d.oid) AS settings
+         WHERE s.setdatabase = d.oid AND NOT pg_catalog.starts_with(c.entry, 'dba_console.')) AS settings
   FROM pg_catalog.pg_database d
  WHERE d.datname = %(name)s
 """
@@ -224,7 +224,7 @@ class CreateDatabase(Action):
         refusal, hint = _refusal(settings, now, wanted, me)
         if refusal is not None or wanted is None:
             return ActionPreview(text=f"Create database {settings.database}.", exact="", refusal=refusal, hint=hint)
-        texts = [redact(text) for text in _statements(settings, connection, now, wanted)]
+        texts = [redact_statement(text) for text in _statements(settings, connection, now, wanted)]
         return ActionPreview(
             text=_preview_text(settings, now, wanted, len(texts)),
             exact="; ".join(texts),
@@ -245,7 +245,7 @@ class CreateDatabase(Action):
             else _statements(settings, connection, read_definition(connection, settings.database), wanted)
         )
         shown = [row["statement"] for row in preview.rows]
-        if [redact(text) for text in texts] != shown:
+        if [redact_statement(text) for text in texts] != shown:
             return ActionResult(state="failed", text="the statements differ from those shown: preview again")
         for count, text in enumerate(texts):
             if count and control.stop_requested():

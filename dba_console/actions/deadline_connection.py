@@ -37,8 +37,8 @@ from dba_console.core.clock import Clock
 from dba_console.core.errors import Refused
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.watch.probes.postgres.connect import open_connection, parse_options
-from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, plain_message
+from dba_console.watch.probes.postgres.connect import LOST, AnswerSize, open_connection, parse_options, without_timeouts
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost, plain_message
 
 POLL_S = 0.2
 """Interval at which the watch function is called while a statement runs."""
@@ -47,11 +47,19 @@ CANCEL_TIMEOUT_S = 5.0
 OVERDUE = 100
 """Maximum reads after the deadline: enough for an answer that has arrived already, but not an endless one."""
 _BACKEND_PID = b"SELECT pg_catalog.pg_backend_pid() AS pid"
-_OURS = b"""SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', %b),
+_OURS = b"""SELECT pg_catalog.set_config('role', 'none', %b),
+       pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', %b),
        pg_catalog.set_config('datestyle', 'ISO, YMD', %b), pg_catalog.set_config('intervalstyle', 'postgres', %b)"""
 _SET_SEARCH_PATH, _SET_LOCAL_SEARCH_PATH = (_OURS.replace(b"%b", local) for local in (b"false", b"true"))
 """Until this is set, the search_path chosen by the database's owner decides which functions, operators, casts and views
-are used. So these three must contain no cast and no operator. psycopg reads times in ISO style only."""
+are used, and the role. So these must contain no cast and no operator. psycopg reads times in ISO style only."""
+SESSION_TIMEOUTS = {
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 140000,
+    "transaction_timeout": 170000,
+}
+"""Timeout of a session -> first version that has it. They are set to 0: a VACUUM or an index build is one long
+transaction, and an operator thinks between two statements."""
 _TEXT_TYPE_OIDS = (0, 18, 19, 25, 705, 1042, 1043)
 """Unknown to psycopg, char, name, text, unknown, bpchar, varchar (pg_type.dat)."""
 
@@ -71,7 +79,8 @@ SELECT pg_catalog.current_setting('server_version_num')::int4 AS version_num,
        pg_catalog.pg_is_in_recovery() AS in_recovery,
        pg_catalog.pg_postmaster_start_time() AS server_start,
        pg_catalog.current_setting('port')::int4 AS port,
-       (SELECT s.setting FROM pg_catalog.pg_settings s WHERE s.name = 'data_directory') AS data_directory,
+       CASE WHEN pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')
+            THEN pg_catalog.current_setting('data_directory') END AS data_directory,
        pg_catalog.host(pg_catalog.inet_server_addr()) AS address,
        pg_catalog.current_database()::text AS database,
        current_user::text AS "user",
@@ -80,19 +89,19 @@ SELECT pg_catalog.current_setting('server_version_num')::int4 AS version_num,
 CONTROL_DATA = b"""
 SELECT s.system_identifier,
        CASE WHEN pg_catalog.pg_is_in_recovery()
-            THEN coalesce((SELECT r.received_tli FROM pg_catalog.pg_stat_wal_receiver r), c.timeline_id)
+            THEN greatest((SELECT r.received_tli FROM pg_catalog.pg_stat_wal_receiver r), c.timeline_id,
+                          e.min_recovery_end_timeline)
             ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int4
        END AS timeline
-  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c
+  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c,
+       pg_catalog.pg_control_recovery() e
 """
-"""As the monitoring connection asks it: pg_control lags behind a promotion until the next checkpoint."""
-MAY_READ_CONTROL = b"""
+"""As the monitoring connection asks it, see control.sql: pg_control lags until the next checkpoint."""
+OWN_SESSION = b"""
 SELECT pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'EXECUTE')
-   AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE') AS may
-"""
-BACKEND_START = b"""
-SELECT a.backend_start, a.application_name
-  FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a
+   AND pg_catalog.has_function_privilege('pg_catalog.pg_control_checkpoint()', 'EXECUTE')
+   AND pg_catalog.has_function_privilege('pg_catalog.pg_control_recovery()', 'EXECUTE') AS may_read_control,
+       (SELECT a.backend_start FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a) AS backend_start
 """
 SET_TIMEOUTS = b"""
 SELECT pg_catalog.set_config('statement_timeout', %(statement)s, %(local)s),
@@ -147,6 +156,8 @@ class DeadlineConnection(psycopg.Connection[DictRow]):
     """Mark of this connection, without a transaction id."""
     backend = 0
     reads_control = False
+    fatal_sqlstate: str | None = None
+    """Of the message with which the server closed the connection between two statements."""
 
     def __init__(self, opened: PGconn, clock: Clock) -> None:
         super().__init__(opened, row_factory=dict_row)
@@ -158,6 +169,7 @@ class DeadlineConnection(psycopg.Connection[DictRow]):
         for oid in _TEXT_TYPE_OIDS:
             self.adapters.register_loader(oid, _TextLoader)
         self.add_notice_handler(self._collect_warning)
+        self.add_notify_handler(lambda notify: None)  # we listen to nothing, and psycopg would keep them
 
     def begin(self, how: LiteralString = "BEGIN") -> None:
         """Begin a transaction in which names resolve in pg_catalog first."""
@@ -169,16 +181,22 @@ class DeadlineConnection(psycopg.Connection[DictRow]):
         """Run psycopg's generator to its end. Raises DeadlineExceeded, and psycopg's errors."""
         try:
             wanted = next(gen)
-            overdue = 0
+            overdue, size = 0, AnswerSize()
             while True:
                 ready = self._poll(wanted)
+                if ready & Ready.R:
+                    size.arrived(self.pgconn.socket)
                 overdue += self.deadline_us is not None and self.clock.mono_us() >= self.deadline_us
                 if ready == Ready.NONE or overdue > OVERDUE:
                     self._check_deadline(gen)
                 wanted = gen.send(ready)
+                size.taken(self.pgconn.socket)
         except StopIteration as end:
             value: T = end.value
             return value
+        except ConnectionLost as error:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(error.message) from None
 
     def _poll(self, wanted: Wait) -> Ready:
         poller = select.poll()
@@ -231,14 +249,10 @@ class DeadlineConnection(psycopg.Connection[DictRow]):
     def identify(self, application: str) -> None:
         """Identify the server, and mark the connection."""
         with self.deadline(SHORT_TIMEOUT_S), self.safe_search_path():
-            [may] = self.execute(MAY_READ_CONTROL).fetchall()
-            self.reads_control = bool(may["may"])
+            [session] = self.execute(OWN_SESSION).fetchall()
+            self.reads_control = bool(session["may_read_control"])
             self.identity = self.read_identity()
-            started = next(iter(self.execute(BACKEND_START).fetchall()), {"backend_start": None})
-        self.mark = self._make_mark(application, started["backend_start"])
-        # From 17 on a role may have a transaction_timeout; a VACUUM or an index build is one long transaction.
-        if self.identity.version_num >= 170000 and self.direct:
-            self.set_parameter("transaction_timeout", "0")
+        self.mark = self._make_mark(application, session["backend_start"])
 
     def set_application_name(self, application: str) -> None:
         self.set_parameter("application_name", application)
@@ -334,6 +348,8 @@ class DeadlineConnection(psycopg.Connection[DictRow]):
         )
 
     def _collect_warning(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "FATAL":
+            self.fatal_sqlstate = notice.sqlstate
         if notice.severity_nonlocalized == "WARNING" and len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(redact(clean(notice.message_primary or ""))[:500])
 
@@ -345,7 +361,15 @@ def connect(
     overrides = {"application_name": application, "client_encoding": "UTF8"}
     if database is not None:
         overrides["dbname"] = database
-    opened = open_connection(parse_options(conninfo), timeout_s, clock, **overrides)
+    given = {**parse_options(conninfo), **overrides}
+    return without_timeouts(given, lambda given: _connect(given, timeout_s, clock))
+
+
+def _connect(given: Mapping[str, str], timeout_s: float, clock: Clock) -> DeadlineConnection:
+    opened = open_connection(
+        given, timeout_s, clock, application_name=given["application_name"], client_encoding="UTF8"
+    )
+    connection: DeadlineConnection | None = None
     try:
         opened.nonblocking = 1
         connection = DeadlineConnection(opened, clock)
@@ -353,11 +377,18 @@ def connect(
         [backend] = connection.execute(_BACKEND_PID).fetchall()
         connection.direct = backend["pid"] == opened.backend_pid
         if connection.direct:
-            connection.execute(_SET_SEARCH_PATH)
+            version = opened.server_version
+            off = (
+                f"pg_catalog.set_config('{name}', '0', false)"
+                for name, since in SESSION_TIMEOUTS.items()
+                if since <= version
+            )
+            connection.execute(b", ".join([_SET_SEARCH_PATH, *(one.encode() for one in off)]))
         connection.deadline_us = None
     except psycopg.Error as error:
         opened.finish()
-        raise ConnectFailed("other", f"connected, but: {plain_message(str(error))}") from None
+        sqlstate = error.sqlstate or (connection and connection.fatal_sqlstate) or LOST
+        raise ConnectFailed("other", f"connected, but: {plain_message(str(error))}", sqlstate=sqlstate) from None
     except DeadlineExceeded:
         raise ConnectFailed("timeout", f"connected, but no answer to the first query within {timeout_s:g} s") from None
     except BaseException:
@@ -432,3 +463,34 @@ def _take_rows(batches: Iterable[list[dict[str, Any]]], limit: int | None) -> tu
                 return tuple(rows), True
             rows.append(row)
     return tuple(rows), False
+
+
+# Rows of a user's table: counted as COPY sends them.
+#
+# A SELECT would call functions of the table's owner with our rights, a superuser's included: those of a view that took
+# the table's name, and also those of a plain table, because the planner evaluates constant calls in the expressions of
+# its indexes (RelationGetIndexExpressions in relcache.c). SET ROLE does not help: the function can reset it. COPY of a
+# table plans nothing, refuses anything but a table after it has locked it, and with row_security off a table whose
+# policies would apply.
+
+_NARROWEST = b"""
+SELECT (SELECT a.attname::text FROM pg_catalog.pg_attribute a
+         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+         ORDER BY a.attlen < 0, a.attlen, a.attnum LIMIT 1) AS narrowest
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = %s AND c.relname = %s AND c.relkind = 'r'
+"""
+_NO_POLICIES = b"SELECT pg_catalog.set_config('row_security', 'off', true)"
+
+
+def count_copied_rows(connection: DeadlineConnection, schema: str, table: str) -> int | None:
+    """Return the number of rows, within a transaction; None if it is not a table. Raises psycopg's errors."""
+    column = connection.execute(_NARROWEST, (schema, table)).fetchone()
+    if column is None:
+        return None
+    connection.execute(_NO_POLICIES)
+    narrowest = psycopg.sql.SQL("" if column["narrowest"] is None else "({})")
+    columns = narrowest.format(*[psycopg.sql.Identifier(name) for name in column.values() if name is not None])
+    copied = psycopg.sql.SQL("COPY {}{} TO STDOUT").format(psycopg.sql.Identifier(schema, table), columns)
+    with connection.cursor() as cursor, cursor.copy(copied) as copy:
+        return sum(1 for _ in copy)  # each row is one message of the protocol

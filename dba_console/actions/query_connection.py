@@ -17,6 +17,7 @@ from dba_console.actions.deadline_connection import (
     SHORT_TIMEOUT_S,
     DeadlineConnection,
     connect,
+    count_copied_rows,
     read_rows,
     server_message,
 )
@@ -92,6 +93,22 @@ class QueryConnection:
 
         return self._retry_once(once)
 
+    def count_rows(self, schema: str, table: str, *, timeout_s: float) -> int | None:
+        """Return the number of rows of a user's table, without those of its children; None if it is not a table.
+
+        The only way to read a user's relation: see `count_copied_rows`.
+        """
+
+        def once(open_: DeadlineConnection) -> int | None:
+            with open_.rollback_on_error(), open_.deadline(timeout_s + CANCEL_TIMEOUT_S):
+                open_.begin("BEGIN READ ONLY")
+                open_.set_timeouts(timeout_s, self._lock_timeout_s, local=True)
+                found = count_copied_rows(open_, schema, table)
+                open_.execute("ROLLBACK")
+                return found
+
+        return self._retry_once(once)
+
     def for_database(self, database: str) -> Self:
         """Return the connection to another database of the same server; cached, closed with this one."""
         if database == self._database or (self._open is not None and database == self._open.identity.database):
@@ -111,6 +128,8 @@ class QueryConnection:
 
     def read_identity(self) -> ServerIdentity:
         """Return the identity of the server that answers now. Raises ConnectError."""
+        if self._open is None:
+            return self._ensure_open().identity  # read by the connection that was just opened
         return self._retry_once(lambda open_: open_.read_identity())
 
     def direct(self) -> bool:

@@ -1,7 +1,7 @@
-"""The action rollback-prepared: roll back an orphaned prepared transaction, which holds locks and the xmin horizon.
+"""The actions rollback-prepared and commit-prepared: end an orphaned prepared transaction, as its manager decided.
 
-Its transaction manager may still commit it, so it is shown with age, owner and database, and a young one is refused.
-It can only be ended in the database it was prepared in.
+It holds locks and the xmin horizon. The manager may still end it itself, so it is shown with age, owner and database,
+and a young one is refused. It can only be ended in the database it was prepared in.
 """
 
 from __future__ import annotations
@@ -43,11 +43,10 @@ WITH next AS (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot(
 SELECT pg_catalog.pg_xact_status(xid::text::pg_catalog.xid8) AS status FROM full_xid
 """
 """The view has the lower 32 bits of the id; the epoch is that of the newest id not greater than the next one."""
-_WARNING = "Their changes will be lost: check first that their transaction managers will not commit them."
 _KEY_COLUMNS = ("gid", "transaction", "owner", "database", "prepared_us")
 
 
-class PreparedToRollBack(Struct, frozen=True):
+class NamedPrepared(Struct, frozen=True):
     """A row that names a prepared transaction; other columns are ignored."""
 
     gid: str
@@ -56,10 +55,10 @@ class PreparedToRollBack(Struct, frozen=True):
 class PreparedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gid: str | None = None
     """Global transaction identifier (gid)."""
-    rows: list[PreparedToRollBack] = []
+    rows: list[NamedPrepared] = []
     """Instead: rows of a preview with `gid`, as in `rows = "%(prepared)s"`."""
     min_age: Duration = "10m"
-    """Younger transactions are refused: the transaction manager may be about to commit them."""
+    """Younger transactions are refused: the transaction manager may be about to end them."""
 
     @property
     def gids(self) -> list[str]:
@@ -76,17 +75,24 @@ class RollbackPrepared(Action):
     Settings: ClassVar[type[Struct]] = PreparedSettings
     no_undo: ClassVar[str] = "a rolled back transaction cannot be restored"
     may_shrink: ClassVar[bool] = True
-    """A transaction that ended meanwhile needs no rollback."""
+    """A transaction that ended meanwhile needs nothing."""
+    keyword: ClassVar[str] = "ROLLBACK"
+    ended: ClassVar[str] = "rolled back"
+    status: ClassVar[str] = "aborted"
+    """In the server's commit log afterwards."""
+    warning: ClassVar[str] = (
+        "Their changes will be lost: check first that their transaction managers did not decide to commit them."
+    )
 
     def preview(self, settings: PreparedSettings, context: ActionContext) -> ActionPreview:
         connection = context.require_connection()
         if connection.rows(_STANDBY)[0]["standby"]:
-            message = "this is a standby: prepared transactions can only be rolled back on its primary"
-            return ActionPreview(text=f"Nothing will be rolled back: {message}.", exact="", refusal=message)
+            message = "this is a standby: prepared transactions can only be ended on its primary"
+            return ActionPreview(text=f"Nothing will be done: {message}.", exact="", refusal=message)
         there = {row["gid"]: row for row in connection.rows(_PREPARED)}
         found = [there[gid] for gid in settings.gids if gid in there]
         gone = [gid for gid in settings.gids if gid not in there]
-        exact = "; ".join(f"{_statement(row['gid'])} in database {row['database']}" for row in found)
+        exact = "; ".join(f"{self._statement(row['gid'])} in database {row['database']}" for row in found)
         known = f"existing: {', '.join(sorted(there)[:5])}" if there else "the server has none"
         transactions = [_transaction_text(row) for row in found]
         text = named_objects_text(transactions, gone, "Prepared transaction not found", known)
@@ -94,7 +100,7 @@ class RollbackPrepared(Action):
             return ActionPreview(text=text or "No prepared transaction is named.", exact=exact, done=True, count=0)
         refusal, hint = next((one for one in (_refusal(settings, row) for row in found) if one[0]), (None, None))
         return ActionPreview(
-            text=f"{text} {_WARNING}",
+            text=f"{text} {self.warning}",
             exact=exact,
             values=_figures(list(there.values())),
             refusal=refusal,
@@ -110,15 +116,15 @@ class RollbackPrepared(Action):
         for done, key in enumerate(preview.rows):
             if done and control.stop_requested():
                 return _result(connection, "stopped", f"stopped after {done} of {len(preview.rows)}")
-            control.report_progress(f"rolling back {key['gid']}", done, len(preview.rows), "transactions")
+            control.report_progress(f"{self.keyword} PREPARED {key['gid']}", done, len(preview.rows), "transactions")
             try:
-                message = _roll_back(connection, key)
+                message = self._end(connection, key)
             except StatementLost as error:
                 return ActionResult(state="unknown", text=f"{key['gid']}: {error.message}")
             if message is not None:
-                before = f"{done} of {len(preview.rows)} rolled back, then " if done else ""
+                before = f"{done} of {len(preview.rows)} {self.ended}, then " if done else ""
                 return _result(connection, "failed", f"{before}{key['gid']}: {message}")
-        return _result(connection, "ok", f"rolled back {len(preview.rows)}; their locks are released")
+        return _result(connection, "ok", f"{self.ended} {len(preview.rows)}; their locks are released")
 
     def settle(self, settings: PreparedSettings, preview: ActionPreview, context: ActionContext) -> ActionResult:
         connection = context.require_connection()
@@ -127,25 +133,40 @@ class RollbackPrepared(Action):
         if left:
             return _result(connection, "failed", f"still prepared: {', '.join(left)}")
         ends = {key["gid"]: xact_status(connection, int(key["transaction"]), _STATUS) for key in preview.rows}
-        other = {gid: status for gid, status in ends.items() if status != "aborted"}
+        other = {gid: status for gid, status in ends.items() if status != self.status}
         if not other:
-            return _result(connection, "ok", "rolled back, according to the server's commit log")
+            return _result(connection, "ok", f"{self.ended}, according to the server's commit log")
         message = "; ".join(f"{gid}: {status}" for gid, status in other.items())
-        state = "failed" if "committed" in other.values() else "unknown"
-        return _result(connection, state, f"no longer prepared, but not known to be rolled back: {message}")
+        state = "failed" if {"aborted", "committed"} & set(other.values()) else "unknown"
+        return _result(connection, state, f"no longer prepared, but not known to be {self.ended}: {message}")
+
+    def _end(self, connection: ActingConnection, key: Mapping[str, Any]) -> str | None:
+        """Return why it was not ended; None: ended. Raises StatementLost."""
+        if not any(all(row[name] == key[name] for name in _KEY_COLUMNS) for row in connection.rows(_PREPARED)):
+            return "it is no longer the transaction that was shown"
+        try:
+            connection.for_database(key["database"]).execute_change(
+                self._statement(key["gid"]), transaction=False, timeout_s=60.0
+            )
+        except StatementFailed as error:
+            return f"the server refused: {error.message}"
+        return None
+
+    def _statement(self, gid: str) -> str:
+        return sql.SQL(f"{self.keyword} PREPARED {{}}").format(sql.Literal(gid)).as_string(None)
 
 
-def _roll_back(connection: ActingConnection, key: Mapping[str, Any]) -> str | None:
-    """Return why it was not rolled back; None: rolled back. Raises StatementLost."""
-    if not any(all(row[name] == key[name] for name in _KEY_COLUMNS) for row in connection.rows(_PREPARED)):
-        return "it is no longer the transaction that was shown"
-    try:
-        connection.for_database(key["database"]).execute_change(
-            _statement(key["gid"]), transaction=False, timeout_s=60.0
-        )
-    except StatementFailed as error:
-        return f"the server refused: {error.message}"
-    return None
+class CommitPrepared(RollbackPrepared):
+    name: ClassVar[str] = "commit-prepared"
+    summary: ClassVar[str] = (
+        "Commits prepared transactions, each in its own database, after showing age, owner and locks. Refuses one "
+        "younger than `min_age`. It cannot be undone."
+    )
+    no_undo: ClassVar[str] = "a committed transaction cannot be taken back"
+    keyword: ClassVar[str] = "COMMIT"
+    ended: ClassVar[str] = "committed"
+    status: ClassVar[str] = "committed"
+    warning: ClassVar[str] = "Check first that their transaction managers decided to commit them."
 
 
 def _refusal(settings: PreparedSettings, row: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -177,7 +198,3 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _result(connection: QueryConnection, state: str, text: str) -> ActionResult:
     return ActionResult(state=state, text=text, values=_figures(connection.rows(_PREPARED)))
-
-
-def _statement(gid: str) -> str:
-    return sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)).as_string(None)

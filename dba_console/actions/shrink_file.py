@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+import psutil
 from msgspec import Struct
 
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
@@ -409,10 +410,9 @@ def _result_values(progress: TruncationProgress, candidate: ShrinkCandidate, pro
 
 def _free(candidate: ShrinkCandidate) -> int | None:
     try:
-        status = os.statvfs(os.path.dirname(candidate.path))
+        return int(psutil.disk_usage(os.path.dirname(candidate.path)).free)
     except OSError:
         return None
-    return status.f_bavail * status.f_frsize
 
 
 def _stat(path: str) -> os.stat_result | None:

@@ -18,7 +18,7 @@ from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.declarations import Duration
 from dba_console.core.errors import UsageError
-from dba_console.core.redact import redact
+from dba_console.core.redact import redact_statement
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration, parse_duration
 
@@ -67,10 +67,13 @@ _JUDGED = f"""
 _QUERY_TEXT = (
     "pg_catalog.left(j.query, CASE WHEN pg_catalog.cardinality(%(pids)s::int4[]) <= 20 THEN 8000 ELSE 200 END)"
 )
+_SERVER_CUTS_AT = "pg_catalog.pg_size_bytes(pg_catalog.current_setting('track_activity_query_size')) - 4"
+"""Bytes of a statement that the server has cut: an incomplete character at its end is left out."""
 SESSIONS = f"""
 SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database, j.application_name AS application,
        j.state, {_to_us_sql("j.query_start")} AS query_us, j.start_us,
-       {_QUERY_TEXT} AS query, pg_catalog.octet_length(j.query) > pg_catalog.octet_length({_QUERY_TEXT}) AS cut,
+       {_QUERY_TEXT} AS query, pg_catalog.octet_length(j.query) > pg_catalog.octet_length({_QUERY_TEXT})
+         OR pg_catalog.octet_length(j.query) >= {_SERVER_CUTS_AT} AS cut,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
   FROM ({_JUDGED}) j
 """
@@ -136,7 +139,7 @@ def _to_us(time: Time | None) -> int | None:
 
 class SignalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verb: Literal["cancel", "terminate"]
-    """`cancel` ends the query of the session, `terminate` the session."""
+    """`cancel` ends the query of the session, `terminate` the session. Both roll its whole transaction back."""
     rows: list[SignalledSession]
     """Sessions: rows of a preview with `pid` and `backend_start`, as in `rows = "%(blockers)s"`. If they also have
     `query_start`, `xact_start` or `state_change`, a session where that has changed since is not signalled."""
@@ -240,7 +243,7 @@ def _session_row(settings: SignalSettings, one: SignalledSession, row: Mapping[s
         stamps["query_start"] = row["query_us"]
     given = {name: time for name, time in stamps.items() if time is not None}
     message = {name: row[name] for name in ("user", "database", "application", "state")}
-    query = "\n".join(clean(one) for one in redact(row["query"] or "", cut=bool(row["cut"])).split("\n"))
+    query = "\n".join(clean(one) for one in redact_statement(row["query"] or "", cut=bool(row["cut"])).split("\n"))
     return {"pid": row["pid"], "backend_start": row["start_us"], **given, **message, "query": query}
 
 
@@ -277,12 +280,13 @@ def _params(rows: Sequence[SignalledSession], settings: SignalSettings) -> dict[
     }
 
 
-def _preview_text(settings: SignalSettings, meant: Sequence[Mapping[str, Any]], gone: int) -> str:
+def _preview_text(settings: SignalSettings, chosen: Sequence[Mapping[str, Any]], gone: int) -> str:
     verb = "Cancel the query of" if settings.verb == "cancel" else "Terminate"
-    who = "; ".join(_session_text(row) for row in meant[:5]) or "no session"
-    more = f"; and {len(meant) - 5} more" if len(meant) > 5 else ""
+    who = "; ".join(_session_text(row) for row in chosen[:5]) or "no session"
+    more = f"; and {len(chosen) - 5} more" if len(chosen) > 5 else ""
     ended = f". {gone} of the named sessions have ended, or their state has changed" if gone else ""
-    return f"{verb} {len(meant)} session{'' if len(meant) == 1 else 's'}: {who}{more}{ended}"
+    lost = "" if not chosen else ". Its transaction is rolled back" if len(chosen) == 1 else ". Each is rolled back"
+    return f"{verb} {len(chosen)} session{'' if len(chosen) == 1 else 's'}: {who}{more}{ended}{lost}"
 
 
 def _session_text(row: Mapping[str, Any]) -> str:

@@ -267,8 +267,7 @@ class Agent:
         self._collector = Collector(target, config, clock=clock)
         self._collector.extend_self_part = self._extend_self_part
         self._collector.pending_reverts.remove_reverted = True
-        self._jobs = JobService(target.key, self._collector.server, clock)
-        self._collector.make_extra_parts = self._jobs.tick
+        self._collector.sources.append(JobService(target.key, self._collector.server, clock))
         self._watcher = TickEvents(self._collector)
         self._latest = LatestSample()
         self._finding_service = FindingService(config.findings, acknowledgements_path(target.key), clock)
@@ -280,6 +279,7 @@ class Agent:
         context = RunContext(
             target=target, config=config, clock=clock, session=lambda: recording.open_directory, frame=self._frame,
             is_server_here=lambda: self._collector.host.is_here, emit=self._emit, put_lines=recording.put_lines,
+            recording_error=lambda: recording.error,
         )  # fmt: skip
         self._runs = RunService(context, recording.sessions, self._listener.push_to_each)
         recording.announce = self._broadcast_event
@@ -315,7 +315,6 @@ class Agent:
         reason = self.stop.reason or "ended"
         self._runs.close()
         self._collector.close()
-        self._jobs.close()
         self._finding_service.close()
         self._recording.close(reason)
         self._listener.close(reason)
@@ -329,12 +328,12 @@ class Agent:
         with self._ticked:
             self._ticked.notify_all()
         encoded = encode_sample(sample)
-        self._listener.broadcast(pack_sample(encoded), sample=True)
-        self._recording.put_sample(sample, encoded, self._finding_service.point)
+        point = self._finding_service.point
+        self._listener.broadcast(pack_sample(encoded, point or {}), sample=True)
+        self._recording.put_sample(sample, encoded, point)
         for event in (
             *self._watcher.events(sample),
-            *self._jobs.events(),
-            *self._collector.pending_reverts.events(),
+            *self._collector.events(),
             *concluded,
         ):
             self._emit(event)
@@ -371,11 +370,8 @@ class Agent:
         self._listener.broadcast(pack(EventMessage(event=event)))
 
     def _extend_self_part(self, own: AgentHealth) -> AgentHealth:
-        programs = ["programs"] if self._jobs.stuck else []
         return structs.replace(
             own,
-            stuck_lanes=own.stuck_lanes + len(programs),
-            lanes=[*own.lanes, *programs],
             consoles=self._listener.consoles,
             readers_dropped=self._listener.slow_dropped,
             judged_us=self._finding_service.cpu_us,
@@ -403,7 +399,7 @@ class Agent:
         first = [pack(EventMessage(event=event)) for event in list(self._events)]
         key = self._latest.key_sample()
         if key is not None:
-            first.append(pack_sample(encode_sample(key)))
+            first.append(pack_sample(encode_sample(key), self._finding_service.point or {}))
         first += self._runs.welcome(peer)
         if peer.greeting is not None and peer.greeting.role == "console":
             self._emit_event("console.attach", f"console attached: {peer.greeting.login}", who=peer.greeting.login)

@@ -7,20 +7,21 @@ a cluster is configured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from msgspec import structs
 
 from dba_console.agent.server_service import REFUSED_DELAYS_S, ServerService, delay_s
+from dba_console.agent.source import TickSource
 from dba_console.clusters.node_polling import SILENCE_S, NodePoll, PoolerPoll
 from dba_console.core.clock import Clock
 from dba_console.core.config import ClusterConfig, Config
 from dba_console.core.errors import ConsoleError, UsageError
 from dba_console.core.redact import redact
 from dba_console.core.target import Target, address_of
-from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
+from dba_console.watch.probes.deadline_lane import PolledCall
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 from dba_console.watch.samples.cluster import ClusterDetails, ClusterNow, NodeDetails, NodeNow, PoolerNow
 from dba_console.watch.samples.sample import PARTS, Part, make_part
@@ -50,8 +51,7 @@ class _PolledMember(Generic[State]):
     def __init__(self, make: Callable[[], NodePoll | PoolerPoll], clock: Clock) -> None:
         self._make, self._clock = make, clock
         self._poll: Any = make()
-        self._call: PolledCall[tuple[State, NodeDetails | None]] = PolledCall(f"cluster {self._poll.name}", clock)
-        self.lane = self._call.lane
+        self.call: PolledCall[tuple[State, NodeDetails | None]] = PolledCall(f"cluster {self._poll.name}", clock)
         self._next_us = 0
         self._details_next_us = 0
         self._attempts = 0
@@ -62,26 +62,26 @@ class _PolledMember(Generic[State]):
 
     def is_idle(self, until_us: int) -> bool:
         """Return whether no poll is pending, at monotonic `until_us` at the latest."""
-        return self._call.idle(until_us)
+        return self.call.idle(until_us)
 
     def begin(self, now_us: int, every_us: int) -> None:
         """Start a poll if it is due and the last one is over."""
-        if self._call.pending or now_us < self._next_us:
+        if self.call.pending or now_us < self._next_us:
             return
         poll, details = self._poll, now_us >= self._details_next_us
-        if self._call.start(lambda: poll.ask(details), now_us):
+        if self.call.start(lambda: poll.ask(details), now_us):
             self._next_us = now_us + every_us
         else:
             self._fail("several connection attempts hang; waiting for one to end", now_us)
 
     def collect(self, now_us: int) -> bool:
         """Return whether there is a new result."""
-        if not self._call.pending:
+        if not self.call.pending:
             return False
-        if not self._call.ended(self._call.started_us + ANSWER_WAIT_US):
+        if not self.call.ended(self.call.started_us + ANSWER_WAIT_US):
             return self._handle_late_answer(now_us)
         try:
-            self.now, details = self._call.take()
+            self.now, details = self.call.take()
         except ConnectFailed as error:
             schedule = (
                 NO_SLOT_DELAYS_S
@@ -90,7 +90,7 @@ class _PolledMember(Generic[State]):
                 if error.kind in ("auth", "ssl")
                 else RECONNECT_DELAYS_S
             )
-            self._fail(error.message, now_us, schedule)
+            self._fail(error.message, now_us, schedule, starting=error.kind == "starting")
         except ConsoleError as error:
             self._fail(error.message, now_us)
         except Exception as error:  # an internal error affects this node, not the tick
@@ -108,25 +108,24 @@ class _PolledMember(Generic[State]):
 
     def close(self) -> None:
         """Close the connection; one that hangs ends with the process."""
-        if not self._call.pending:
-            try:
-                self.lane.call(self._poll.close, 1.0)
-            except LaneTimeout:
-                pass
-        self.lane.close()
+        self.call.close(self._poll.close)
 
     def _handle_late_answer(self, now_us: int) -> bool:
-        waited_us = now_us - self._call.started_us
+        waited_us = now_us - self.call.started_us
         if waited_us < NO_ANSWER_US:
             return False
         if waited_us > ABANDONED_US:
-            self._call.abandon()
+            self.call.abandon()
             self._poll, self._next_us = self._make(), now_us
-        self._mark_unreachable(f"no answer for {waited_us // 1_000_000} s", self._call.started_us)
+        self._mark_unreachable(f"no answer for {waited_us // 1_000_000} s", self.call.started_us)
         return True
 
-    def _fail(self, why: str, now_us: int, schedule: tuple[float, ...] = RECONNECT_DELAYS_S) -> None:
+    def _fail(
+        self, why: str, now_us: int, schedule: tuple[float, ...] = RECONNECT_DELAYS_S, *, starting: bool = False
+    ) -> None:
         self._mark_unreachable(why, now_us)
+        if isinstance(self.now, NodeNow):
+            self.now = structs.replace(self.now, starting=starting)
         # Half a second less, so that the attempt falls on a tick and not after it.
         self._next_us = now_us + int((delay_s(schedule, self._attempts) - 0.5) * 1e6)
         self._attempts += 1
@@ -166,10 +165,11 @@ class _MonitoredCluster:
             one.close()
 
 
-class ClusterService:
+class ClusterService(TickSource):
     """Polls the cluster of the target. Used by the tick only."""
 
     def __init__(self, target: Target, config: Config, server: ServerService, clock: Clock) -> None:
+        super().__init__()
         self._server, self._clock = server, clock
         matching = [name for name, cluster in config.clusters.items() if _contains_target(cluster, target)]
         self._watched = _MonitoredCluster(matching[0], config.clusters[matching[0]], clock) if matching else None
@@ -180,8 +180,7 @@ class ClusterService:
 
     @property
     def stuck(self) -> list[str]:
-        """Names of the lanes that hang."""
-        return [one.lane.name for each in self._polled_clusters for one in each.members if one.lane.stuck]
+        return [one.call.lane.name for each in self._polled_clusters for one in each.members if one.call.stuck]
 
     def all_idle(self, until_us: int) -> bool:
         """Return whether every node and pooler has answered or failed, at monotonic `until_us` at the latest."""
@@ -196,8 +195,8 @@ class ClusterService:
         """Whether each member has answered or failed once; True while the cluster is not identified."""
         return self._watched is None or all(one.has_result for one in self._watched.members)
 
-    def begin(self) -> None:
-        """Start the polls that are due."""
+    def begin(self, due: Collection[str]) -> None:
+        """Start the polls that are due: each node and pooler has a time of its own."""
         now_us = self._clock.mono_us()
         if self._watched is None:
             self._identify_cluster(now_us)
@@ -205,7 +204,7 @@ class ClusterService:
             for one in self._watched.members:
                 one.begin(now_us, INTERVAL_US - 500_000)  # on the tick, not after it
 
-    def finish(self) -> list[Part]:
+    def finish(self, until_us: int) -> list[Part]:
         """Return the parts of results since the last tick, and of polls of this tick that answer at once."""
         watched, now_us = self._watched, self._clock.mono_us()
         if watched is None:

@@ -12,11 +12,13 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import psutil
 from msgspec.structs import replace
 
-from dba_console.agent.host_service import HOST_PARTS, HostService
+from dba_console.agent.host_service import HostService
 from dba_console.agent.pending_reverts_service import PendingRevertService
-from dba_console.agent.server_service import ServerService, due_parts
+from dba_console.agent.server_service import ServerService
+from dba_console.agent.source import TickSource, due_parts
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.config import AgentConfig, Config
 from dba_console.core.target import Target
@@ -24,24 +26,22 @@ from dba_console.core.units import parse_duration
 from dba_console.watch.probes.host.kernel_files import STAT_SIZE, KernelFile, parse_stat
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.samples.console import AgentHealth
-from dba_console.watch.samples.sample import Part, Sample, make_part
+from dba_console.watch.samples.event import Event
+from dba_console.watch.samples.sample import PARTS, Part, Sample, make_part
 
 if TYPE_CHECKING:
     from dba_console.agent.cluster_service import ClusterService
 
-# The cost of the console on its host, read from /proc.
+# The cost of the console on its host. Its CPU time is that of getrusage(2), in microseconds; psutil's is in 1/100 s.
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
-STATM_SIZE = 256
-"""More than /proc/self/statm has: seven numbers."""
 
 
 class OwnCost:
     """Reads the agent's own CPU and memory, and the CPU of the backend of its connection."""
 
     def __init__(self) -> None:
-        self._memory = KernelFile("/proc/self/statm")
+        self._process = psutil.Process()
         self._backend: tuple[int, KernelFile] | None = None
 
     def read(
@@ -52,7 +52,7 @@ class OwnCost:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return AgentHealth(
             cpu_us=int((usage.ru_utime + usage.ru_stime) * 1e6),
-            rss=int(self._memory.read_once(STATM_SIZE).split()[1]) * _PAGE,
+            rss=self._process.memory_info().rss,
             queries=queries,
             query_us=query_us,
             bytes_received=received,
@@ -79,8 +79,7 @@ class OwnCost:
         return (stat.user_ticks + stat.system_ticks) * 1_000_000 // _TICKS
 
     def close(self) -> None:
-        """Close the files; the next reading opens them again."""
-        self._memory.close()
+        """Close the file; the next reading opens it again."""
         if self._backend is not None:
             self._backend[1].close()
 
@@ -102,11 +101,6 @@ def monitor_options(config: AgentConfig, host_panels: bool | None) -> MonitorOpt
 TICK_BUDGET_SHARE = 0.7
 """Share of the interval a tick waits for its lanes."""
 
-FIRST_CONNECT_WAIT_US = 1_500_000
-"""The first tick waits this long for the server: a picture without it would look like an outage."""
-CONNECT_WAIT_US = 200_000
-"""Later ticks wait this long for a connection attempt before connections are counted by processes."""
-
 
 class Collector:
     """Reads a target once per `tick`. Used by one thread; needs no agent (`show` reads through it too)."""
@@ -120,64 +114,42 @@ class Collector:
         self.boot = secrets.token_hex(4)
         options = options or monitor_options(config.agent, target.host_panels)
         self.server = ServerService(target.conninfo, options, clock, self.interval_s)
-        self.host = HostService(target, clock)
+        self.host = HostService(target, self.server, clock)
         self.pending_reverts = PendingRevertService(target, self.server, clock)
         self.cluster = _make_cluster_service(target, config, self.server, clock)
+        self.sources: list[TickSource] = [self.server, self.host, self.pending_reverts]
+        """In the order of their parts in the sample; those further below may use what the ones above have read."""
+        if self.cluster is not None:
+            self.sources.append(self.cluster)
         self._own = OwnCost()
         self._seq = 0
         self._tick = 0
         self.extend_self_part: Callable[[AgentHealth], AgentHealth] = lambda own: own
         """Lets the agent add the state of its recording and consoles to the part `self`."""
-        self.make_extra_parts: Callable[[], list[Part]] = list
-        """Lets the agent add parts derived in the same tick."""
 
     def tick(self, late_us: int = 0) -> Sample:
         """Read everything that is due. Takes at most TICK_BUDGET_SHARE of the interval, whatever hangs."""
-        started = self._clock.mono_us()
-        until = started + int(self.interval_s * TICK_BUDGET_SHARE * 1e6)
-        names = [
-            *due_parts(HOST_PARTS, self._tick, self.interval_s),
-            *due_parts(("host.mounts",), self._tick, self.interval_s),
-        ]
-        if self.cluster is not None:
-            self.cluster.begin()
-        self.server.begin()
-        parts: list[Part] = []
-        if not self.server.connected:
-            # Whether the host may be shown is known only after the server has identified itself; and a refused attempt
-            # of ours should be over before connections are counted by processes.
-            parts += self.server.finish(started + (FIRST_CONNECT_WAIT_US if self._tick == 0 else CONNECT_WAIT_US))
-            self.host.begin(names, self.server)
-            until = max(until, self._clock.mono_us() + 300_000)
-        else:
-            self.host.begin(names, self.server)
-            parts += self.server.finish(until)
-        parts += self.host.finish(until)
+        until_us = self._clock.mono_us() + int(self.interval_s * TICK_BUDGET_SHARE * 1e6)
+        due = due_parts(PARTS, self._tick, self.interval_s)
         self._tick += 1
-        parts += self.pending_reverts.tick()
-        if self.cluster is not None:
-            parts += self.cluster.finish()
-        parts += self.make_extra_parts()
+        for source in self.sources:
+            source.begin(due)
+        parts = [part for source in self.sources for part in source.finish(until_us)]
         parts.append(self._self_part(late_us))
         return self._sample(parts)
 
+    def events(self) -> list[Event]:
+        """Return the events of the sources since the last call."""
+        return [event for source in self.sources for event in source.events()]
+
     def close(self) -> None:
         """Close the connection and end idle lanes."""
-        self.server.close()
-        self.host.close()
-        self.pending_reverts.close()
+        for source in self.sources:
+            source.close()
         self._own.close()
-        if self.cluster is not None:
-            self.cluster.close()
 
     def _self_part(self, late_us: int) -> Part:
-        lanes = list(self.host.stuck)
-        if self.server.stuck:
-            lanes.append("postgres")
-        if self.pending_reverts.stuck:
-            lanes.append("reverts")
-        if self.cluster is not None:
-            lanes += self.cluster.stuck
+        lanes = [name for source in self.sources for name in source.stuck]
         # On a remote server the pid belongs to another process of this host, or to none.
         backend = self.server.backend_pid if self.host.is_here else None
         own = self._own.read(self.server.counters(), backend, lanes, late_us)

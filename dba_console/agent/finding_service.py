@@ -1,4 +1,5 @@
-"""The finding service: runs the rule engine in each tick, makes the findings part, applies acknowledgements.
+"""The finding service: computes the chart values and runs the rule engine in each tick, makes the findings part,
+applies acknowledgements.
 
 If the rule engine fails, this is reported once, and the agent keeps watching.
 """
@@ -7,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,7 +18,6 @@ from dba_console.agent.protocol import Acknowledge, Silence
 from dba_console.core.clock import Clock
 from dba_console.core.decoding import json_decoder
 from dba_console.core.redact import redact
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.finding_events import FindingMark
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
@@ -125,9 +126,12 @@ LONGEST_SILENCE_S = 30 * 86_400.0
 class FindingService:
     """Used by the tick; requests of operators come from the listener's thread."""
 
-    def __init__(self, limits: Limits, words: Path, clock: Clock, *, keep: bool = True) -> None:
-        """`words` is the file of operators' entries; without `keep` it is only read, and nothing is left behind."""
-        self._limits, self._clock, self._keep = limits, clock, keep
+    def __init__(self, findings: Mapping[str, Any], words: Path, clock: Clock, *, keep: bool = True) -> None:
+        """`findings` is that table of the configuration, `words` the file of operators' entries. Without `keep` it is
+        only read, and nothing is left behind."""
+        self._configured = findings
+        self._clock = clock
+        self._keep = keep
         self._operator_entries = AcknowledgementsFile(words, clock)
         self._lock = threading.Lock()
         self._history = ChartHistory()
@@ -137,7 +141,7 @@ class FindingService:
         self._failure: str | None = None
         self._cpu_ns = 0
         self.point: dict[str, float] | None = None
-        """Chart values of the latest tick; None if there are none."""
+        """Chart values of the latest tick, for the consoles and the recording; None if they could not be computed."""
 
     @property
     def cpu_us(self) -> int:
@@ -147,8 +151,9 @@ class FindingService:
     def load_rules(self) -> None:
         """Load the rules after the first picture was sent, so that the screen does not wait for them."""
         from dba_console.watch.findings.rule_engine import RuleEngine
+        from dba_console.watch.findings.thresholds import Limits
 
-        judge = RuleEngine(self._limits)
+        judge = RuleEngine(Limits.configured(self._configured))
         judge.marks.restore(self._operator_entries.load(), self._clock.wall_us())
         self._judge = judge
         self._save(judge)
@@ -156,12 +161,14 @@ class FindingService:
     def tick(self, picture: Picture) -> tuple[Part | None, list[Event]]:
         """Return the part for this sample, None if nothing changed, and the events of changes."""
         self.point = None
-        if self._judge is None:
-            return None, []
         try:
-            self._operator_entries.write_if_due()
+            point = self.point = point_of(picture)
             with self._lock:
-                events = self._evaluate(self._judge, picture)
+                self._history.add(picture.wall_us, point)
+                if self._judge is None:
+                    return None, []
+                self._operator_entries.write_if_due()
+                events = self._evaluate(self._judge, picture, point)
                 return self._part(self._judge, picture.mono_us), events
         except Exception as error:
             return None, self._failure_event(error, picture)
@@ -199,12 +206,10 @@ class FindingService:
         """Save the last entries; waits at most a second."""
         self._operator_entries.close()
 
-    def _evaluate(self, judge: RuleEngine, picture: Picture) -> list[Event]:
+    def _evaluate(self, judge: RuleEngine, picture: Picture, point: dict[str, float]) -> list[Event]:
         from dba_console.watch.findings.finding_events import change_event
 
-        point = self.point = point_of(picture)
         begun_ns = time.thread_time_ns()
-        self._history.add(picture.wall_us, point)
         changes = judge.evaluate(picture, self._history, point)
         self._cpu_ns += time.thread_time_ns() - begun_ns
         if changes:

@@ -7,9 +7,10 @@ empty, with a note that names the fix.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dba_console.agent.server_service import ServerService
+from dba_console.agent.source import TickSource
 from dba_console.core.clock import Clock
 from dba_console.core.target import Target, parse_conninfo
 from dba_console.watch.probes.deadline_lane import PolledCall
@@ -102,21 +103,26 @@ def _is_reached_by(postmaster: Postmaster, host: str) -> bool:
 
 HOST_PARTS = tuple(name for name in PARTS if name.startswith("host.") and name != "host.mounts")
 UNCONNECTED_PARTS = frozenset({"host.titles"})
+UNCONNECTED_WAIT_US = 300_000
+"""Minimum time for the reads of a tick that has waited for a connection attempt."""
 SEARCH_EVERY = 10
 """Ticks between two searches for an unknown postmaster: each search reads all of /proc once."""
 
 
-class HostService:
+class HostService(TickSource):
     """Reads the host in its own lanes and decides what may be shown."""
 
-    def __init__(self, target: Target, clock: Clock) -> None:
-        self._target, self._clock = target, clock
+    def __init__(self, target: Target, server: ServerService, clock: Clock) -> None:
+        self._target, self._server, self._clock = target, server, clock
         self.session: str | None = None
         """Directory of the recording; its file system is shown too."""
         self._probe = HostProbe(clock)
         self._mounts = MountProbe(clock)
         self._parts_call: PolledCall[list[Part]] = PolledCall("host", clock)
         self._mounts_call: PolledCall[Part] = PolledCall("mounts", clock)
+        super().__init__(self._parts_call, self._mounts_call)
+        self._awaiting: Collection[str] | None = None
+        """Parts to be read after the connection attempt of this tick."""
         self._postmaster: Postmaster | None = None
         self._locations: tuple[Server | None, str | None, str | None, dict[str, str]] = None, None, None, {}
         self._search_in = 0
@@ -125,27 +131,26 @@ class HostService:
     @property
     def stuck(self) -> list[str]:
         """Names of the probes that hang."""
-        own = [lane.name for lane in (self._parts_call.lane, self._mounts_call.lane) if lane.stuck]
-        return own + list(self._probe.stuck) + list(self._mounts.stuck)
+        return [*super().stuck, *self._probe.stuck, *self._mounts.stuck]
 
     @property
     def is_here(self) -> bool:
         """Whether the server's processes are known to be on this host."""
         return self._postmaster is not None
 
-    def begin(self, names: Sequence[str], server: ServerService) -> None:
-        """Start reading `names`; a read of the last tick that is still pending is kept."""
-        context = self.context(server)
-        wanted = [
-            name for name in names if name in HOST_PARTS and (name not in UNCONNECTED_PARTS or not server.connected)
-        ]
-        if not self._parts_call.pending:
-            self._parts_call.start(lambda: self._probe.read(wanted, context))
-        if "host.mounts" in names and not self._mounts_call.pending:
-            self._mounts_call.start(lambda: self._mounts.read(context))
+    def begin(self, due: Collection[str]) -> None:
+        """Start the reads. Without a connection they wait for the attempt of this tick: only a server that has
+        identified itself proves that the host may be shown, and a refused attempt of ours should be over before
+        connections are counted by processes.
+        """
+        self._awaiting = None if self._server.connected else due
+        if self._server.connected:
+            self._start_reads(due)
 
     def finish(self, until_us: int) -> list[Part]:
-        """Return the parts read by `until_us`."""
+        if self._awaiting is not None:
+            self._start_reads(self._awaiting)
+            until_us = max(until_us, self._clock.mono_us() + UNCONNECTED_WAIT_US)
         parts: list[Part] = []
         if self._parts_call.ended(until_us):
             parts += self._parts_call.take()
@@ -154,13 +159,22 @@ class HostService:
         return parts
 
     def close(self) -> None:
-        self._parts_call.close()
-        self._mounts_call.close()
+        super().close()
         self._mounts.close()
         self._probe.close()
 
-    def context(self, server: ServerService) -> HostContext:
+    def _start_reads(self, due: Collection[str]) -> None:
+        """Start reading; a read of the last tick that is still pending is kept."""
+        context, connected = self._context(), self._server.connected
+        names = [name for name in HOST_PARTS if name in due and (name not in UNCONNECTED_PARTS or not connected)]
+        if not self._parts_call.pending:
+            self._parts_call.start(lambda: self._probe.read(names, context))
+        if "host.mounts" in due and not self._mounts_call.pending:
+            self._mounts_call.start(lambda: self._mounts.read(context))
+
+    def _context(self) -> HostContext:
         """Return the context of the probes: postmaster, directories, and whether this host may be shown."""
+        server = self._server
         watched, note = self._may_show_host(server)
         if watched:
             self._find_postmaster(server)

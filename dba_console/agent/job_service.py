@@ -7,6 +7,7 @@ from collections.abc import Callable, Set
 from msgspec import structs
 
 from dba_console.agent.server_service import ServerService
+from dba_console.agent.source import TickSource
 from dba_console.core.clock import Clock
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
@@ -39,11 +40,13 @@ from dba_console.watch.samples.sample import PARTS, Part, make_part
 
 EVERY_US = 2_000_000
 PAUSE_FACTOR = 20
-"""Pause after an observation, as a multiple of its duration: at most five percent of one processor."""
+"""Pause after an observation, as a multiple of its CPU time: at most five percent of one processor."""
+MAX_PAUSE_US = 10_000_000
+"""Longest such pause: one observation that reads a huge table of contents must not freeze what is shown."""
 MIN_PAUSE_US = 150_000
 """Minimum pause before an observation requested at once."""
 MIN_PAUSE_FACTOR = 4
-"""Minimum pause as a multiple of the last observation's duration: session churn may last for hours."""
+"""Minimum pause as a multiple of the last observation's CPU time: session churn may last for hours."""
 OBSERVATION_TIMEOUT_US = 20_000_000
 """A longer observation is abandoned."""
 
@@ -63,7 +66,7 @@ class ObserverLane:
 
     def __init__(self, clock: Clock, make_observer: Callable[[Clock], Observe] = _make_observer) -> None:
         self._clock, self._make = clock, make_observer
-        self._call: PolledCall[Observation] = PolledCall("programs", clock, OBSERVATION_TIMEOUT_US)
+        self.call: PolledCall[Observation] = PolledCall("programs", clock, OBSERVATION_TIMEOUT_US)
         self._observer: Observe | None = None
         self._next_us = 0
         self._soonest_us = 0
@@ -74,10 +77,6 @@ class ObserverLane:
         self.error: str | None = None
         """Why the programs are unknown now."""
 
-    @property
-    def stuck(self) -> int:
-        return self._call.stuck
-
     def request_soon(self) -> None:
         """Request an observation at once, because sessions of a job came or went."""
         self._requested_soon = True
@@ -85,18 +84,15 @@ class ObserverLane:
     def tick(self, ask: Callable[[], ObservationRequest], *, wanted: bool) -> Observation | None:
         """Return the observation that ended, and start the next one if it is due and there may be jobs."""
         observation = self._collect()
-        if not self._call.pending and (wanted or not self.idle):
+        if not self.call.pending and (wanted or not self.idle):
             self._begin(ask)
         return observation
 
-    def close(self) -> None:
-        self._call.close()
-
     def _collect(self) -> Observation | None:
-        if not self._call.ended():
+        if not self.call.ended():
             return None
         try:
-            observation = self._call.take()
+            observation = self.call.take()
         except LaneTimeout:
             self._fail("does not end: a file system or one of the processes hangs")
             return None
@@ -105,8 +101,9 @@ class ObserverLane:
             return None
         self.error, self.idle = None, not observation.now.jobs
         now_us = self._clock.mono_us()
-        self._soonest_us = now_us + max(MIN_PAUSE_US, MIN_PAUSE_FACTOR * observation.took_us)
-        self._next_us = now_us + max(EVERY_US - (now_us - self._call.started_us), PAUSE_FACTOR * observation.took_us)
+        self._soonest_us = now_us + max(MIN_PAUSE_US, min(MAX_PAUSE_US, MIN_PAUSE_FACTOR * observation.cpu_us))
+        pause_us = min(MAX_PAUSE_US, PAUSE_FACTOR * observation.cpu_us)
+        self._next_us = now_us + max(EVERY_US - (now_us - self.call.started_us), pause_us)
         return observation
 
     def _begin(self, ask: Callable[[], ObservationRequest]) -> None:
@@ -114,7 +111,7 @@ class ObserverLane:
         if now_us < self._next_us and not (self._requested_soon and now_us >= self._soonest_us):
             return
         request = ask()
-        if self._call.start(lambda: self._observe(request), now_us):
+        if self.call.start(lambda: self._observe(request), now_us):
             self._requested_soon = False
         else:
             self._fail("does not end: its threads hang")
@@ -211,7 +208,7 @@ MAX_ENDED_PROGRAMS = 50
 """Ended programs kept because their sessions may still be listed."""
 
 
-class JobService:
+class JobService(TickSource):
     """Detects and records jobs. Used by the tick only; without a job it only checks session names. Without `keep` the
     job history is read but not written."""
 
@@ -223,6 +220,7 @@ class JobService:
         self._history_file: HistoryFile | None = None
         """Of the server that was identified first."""
         self._observer = ObserverLane(clock)
+        super().__init__(self._observer.call)
         self._newest: Observation | None = None
         self._run_facts: dict[ClientProgram, RunFacts] = {}
         self._shares: tuple[ReportedProgress, ...] = ()
@@ -245,12 +243,7 @@ class JobService:
         """A session may belong to a job, and no observation of the programs has ended yet."""
         return bool(self._job_sessions) and self._newest is None and self._observer.error is None
 
-    @property
-    def stuck(self) -> int:
-        """Threads that hang on a program's files."""
-        return self._observer.stuck
-
-    def tick(self) -> list[Part]:
+    def finish(self, until_us: int) -> list[Part]:
         """Process the last reading; return the parts that are due or changed."""
         wall_us, mono_us = self._clock.wall_us(), self._clock.mono_us()
         names = application_names(() if self._server.sessions is None else self._server.sessions.rows)
@@ -266,13 +259,12 @@ class JobService:
         return [*parts, make_part(PART, jobs, at_us=mono_us, note=self._trouble)]
 
     def events(self) -> list[Event]:
-        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
     def close(self) -> None:
         """Write the history; waits at most a second for the disk."""
-        self._observer.close()
+        super().close()
         if self._history_file is not None:
             self._history_file.close(self._file_record() if self._history or self._shares else None)
 
@@ -344,7 +336,8 @@ class JobService:
         facts = None if one.owner is None else self._run_facts.pop(one.owner, None)
         if facts is not None and one.seconds is not None:
             facts = limit_phases(facts, one.seconds)
-        usual_s = self._history.typical_s(one.key, None if facts is None else facts.source)
+        source, form = (None, None) if facts is None else (facts.source, facts.format)
+        usual_s = self._history.typical_s(one.key, source, form)
         self._events.append(ended_event(one, usual_s, wall_us, mono_us, facts))
         if one.seconds is not None:
             self._history.add_run(one.key, one.seconds, one.last_us, wall_us, mono_us, facts)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dba_console.agent.server_service import ServerService
+from dba_console.agent.source import TickSource
 from dba_console.core import paths
 from dba_console.core.clock import Clock
 from dba_console.core.redact import redact
@@ -57,23 +58,20 @@ class PendingRevertCheck(NamedTuple):
     error: str | None
 
 
-class PendingRevertService:
+class PendingRevertService(TickSource):
     """Used by the tick only. `remove_reverted` is set by the agent; a command that checks once changes nothing."""
 
     def __init__(self, target: Target, server: ServerService, clock: Clock) -> None:
         self._target, self._server, self._clock = target, server, clock
         self._directory = paths.state_dir() / PART
         self._call: PolledCall[PendingRevertCheck | None] = PolledCall(PART, clock, CHECK_TIMEOUT_US)
+        super().__init__(self._call)
         self._read_us = self._sent_us = self._first_us = 0
         self._reading: PendingRevertCheck | None = None
         self._events: list[Event] = []
         self.remove_reverted = False
 
-    @property
-    def stuck(self) -> int:
-        return self._call.stuck
-
-    def tick(self) -> list[Part]:
+    def finish(self, until_us: int) -> list[Part]:
         """Start a check if it is due; return the part if it is due or changed. The first call waits for the records,
         and for the server's states if it is connected, so that a command that reads once reports them too.
         """
@@ -106,12 +104,8 @@ class PendingRevertService:
         return any(revert.state == "unknown" and not revert.run_is_active for revert in reading.reverts)
 
     def events(self) -> list[Event]:
-        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
-
-    def close(self) -> None:
-        self._call.close()
 
     def _start_check(self, now_us: int, *, asks: bool) -> None:
         last = self._reading

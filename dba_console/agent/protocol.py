@@ -1,7 +1,8 @@
 """Messages between agent and console over the unix socket. No I/O here.
 
 A message is a length (4 bytes, big-endian, of what follows), one letter for its kind, and a MessagePack payload; a
-sample's payload is exactly the recorded bytes. The console sends first. Unknown kinds are ignored, so that a newer side
+sample's payload is exactly the recorded bytes; its chart values are sent directly before it. The console sends first.
+Unknown kinds are ignored, so that a newer side
 may send more; an incompatible change increments `PROTOCOL`.
 """
 
@@ -233,6 +234,8 @@ class RunRefused(Struct, kw_only=True):
 
 class SampleMessage(Struct, kw_only=True):
     data: bytes
+    point: dict[str, float] = {}
+    """The chart values of this tick, computed by the agent; empty if they could not be computed."""
 
 
 class EventMessage(Struct, kw_only=True):
@@ -269,9 +272,10 @@ _LETTERS: dict[type[Any], bytes] = {
     RunRefused: b"R",
 }
 _KINDS = {letter[0]: kind for kind, letter in _LETTERS.items()}
-_SAMPLE = ord("S")
+_POINT, _SAMPLE = ord("P"), ord("S")
 _encoder = msgspec.msgpack.Encoder()
 _decoders = {kind: packed_decoder(kind) for kind in _LETTERS}
+_point_decoder = packed_decoder(dict[str, float])
 
 
 class ProtocolError(Exception):
@@ -281,14 +285,15 @@ class ProtocolError(Exception):
 def pack(message: Message) -> bytes:
     """Return the message as sent over the socket."""
     if isinstance(message, SampleMessage):
-        return pack_sample(message.data)
+        return pack_sample(message.data, message.point)
     payload = _encoder.encode(message)
     return _HEAD.pack(len(payload) + 1, _LETTERS[type(message)][0]) + payload
 
 
-def pack_sample(data: bytes) -> bytes:
-    """Return an encoded sample as sent over the socket: packed once, sent to every console."""
-    return _HEAD.pack(len(data) + 1, _SAMPLE) + data
+def pack_sample(data: bytes, point: dict[str, float]) -> bytes:
+    """Return an encoded sample with its chart values as sent over the socket: packed once, sent to every console."""
+    values = _encoder.encode(point)
+    return _HEAD.pack(len(values) + 1, _POINT) + values + _HEAD.pack(len(data) + 1, _SAMPLE) + data
 
 
 class Deframer:
@@ -298,6 +303,8 @@ class Deframer:
         self.limit = limit
         """Maximum bytes of the next message."""
         self._buffer = bytearray()
+        self._point: dict[str, float] = {}
+        """Chart values of the sample that follows."""
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Yield the messages completed by `data`. Raises ProtocolError for invalid bytes."""
@@ -311,9 +318,16 @@ class Deframer:
             payload = bytes(self._buffer[_HEAD.size : 4 + length])
             del self._buffer[: 4 + length]
             if letter == _SAMPLE:
-                yield SampleMessage(data=payload)
+                point, self._point = self._point, {}
+                yield SampleMessage(data=payload, point=point)
+            elif letter == _POINT:
+                self._point = _decode(_point_decoder, payload)
             elif (kind := _KINDS.get(letter)) is not None:
-                try:
-                    yield _decoders[kind].decode(payload)
-                except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
-                    raise ProtocolError(f"invalid message: {error}") from error
+                yield _decode(_decoders[kind], payload)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], payload: bytes) -> Any:
+    try:
+        return decoder.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError, MemoryError) as error:
+        raise ProtocolError(f"invalid message: {error}") from error

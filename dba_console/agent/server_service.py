@@ -6,44 +6,19 @@ has not answered; a call longer than `HARD_LIMIT_S` is abandoned with its connec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from dba_console.agent.source import TickSource
 from dba_console.core.clock import Clock
-from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
+from dba_console.watch.probes.deadline_lane import PolledCall
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.server_locality import Locality
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
-from dba_console.watch.samples.postgres import Operations, Replication, Server, Sessions
+from dba_console.watch.replication.readings import Replication
+from dba_console.watch.samples.postgres import Operations, Server, Sessions
 from dba_console.watch.samples.sample import PARTS, Part, make_part
-
-# The parts that are due at a tick. Pure arithmetic on tick numbers.
-
-
-def due_parts(names: Sequence[str], tick: int, interval_s: float) -> list[str]:
-    """Return those of `names` to be read at `tick` (counted from 0, where all are).
-
-    Slow parts are spread over the ticks of their period, so that no single tick reads all of them.
-
-    >>> due_parts(["pg.activity", "pg.sizes"], 0, 1.0), due_parts(["pg.activity", "pg.sizes"], 1, 1.0)
-    (['pg.activity', 'pg.sizes'], ['pg.activity'])
-    """
-    if tick == 0:
-        return list(names)
-    return [name for name in names if (tick + _phase(name)) % _period(name, interval_s) == 0]
-
-
-def _period(name: str, interval_s: float) -> int:
-    return max(1, round(PARTS[name].every_s / interval_s))
-
-
-def _phase(name: str) -> int:
-    return _PHASES[name]
-
-
-_PHASES = {name: index for index, name in enumerate(PARTS)}
-
 
 # Pauses between connection attempts, by the reason of the last failure. Pure.
 #
@@ -87,6 +62,10 @@ def failure_text(error: ConnectFailed) -> str:
 PG_PARTS = tuple(name for name in PARTS if name.startswith("pg."))
 FIRST_PARTS = tuple(name for name in PG_PARTS if name not in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"))
 """Parts read at once on a new connection. The others change slowly and are read a tick later."""
+FIRST_CONNECT_WAIT_US = 1_500_000
+"""The first tick waits this long for the server: a picture without it would look like an outage."""
+CONNECT_WAIT_US = 200_000
+"""Later ticks wait this long for a connection attempt before connections are counted by processes."""
 HARD_LIMIT_S = 12.0
 """A longer call is abandoned; far more than connect_timeout and statement_timeout together."""
 RESOLVER_ALLOWANCE_S = 1.0
@@ -108,15 +87,17 @@ class ConnectionOutage:
     """For no_slots, what has no free slots: server, role, database or pooler."""
 
 
-class ServerService:
+class ServerService(TickSource):
     """The server as the collector knows it. All attributes are read on the collector's thread."""
 
     def __init__(self, conninfo: str, options: MonitorOptions, clock: Clock, interval_s: float) -> None:
         self._conninfo, self._options, self._clock, self._interval_s = conninfo, options, clock, interval_s
         self._probe = PostgresProbe(conninfo, options, clock)
         self._call: PolledCall[list[Part]] = PolledCall("postgres", clock)
+        super().__init__(self._call)
         self._late_ticks = 0
-        self._tick = 0
+        self._has_begun = False
+        self._connect_until_us = 0
         self._attempts = 0
         self._next_attempt_us = 0
         self._due_names: set[str] = set()
@@ -148,10 +129,6 @@ class ServerService:
         return self.connected or self._call.idle(until_us)
 
     @property
-    def stuck(self) -> int:
-        return self._call.stuck
-
-    @property
     def backend_pid(self) -> int | None:
         return self._probe.backend_pid if self.outage is None else None
 
@@ -165,11 +142,12 @@ class ServerService:
         q, u, b = self._queries
         return q + self._probe.queries, u + self._probe.query_us, b + self._probe.bytes_received
 
-    def begin(self) -> None:
+    def begin(self, due: Collection[str]) -> None:
         """Start the reads of this tick, unless the last call is pending or a pause between attempts lasts."""
-        self._due_names.update(due_parts(PG_PARTS, self._tick, self._interval_s))
-        self._tick += 1
+        self._due_names.update(name for name in PG_PARTS if name in due)
         now = self._clock.mono_us()
+        self._connect_until_us = now + (CONNECT_WAIT_US if self._has_begun else FIRST_CONNECT_WAIT_US)
+        self._has_begun = True
         if self._call.pending or (self.outage is not None and now < self._next_attempt_us):
             return
         waiters = "Lock" in [row.wait_event_type for row in self.sessions.rows] if self.sessions else True
@@ -187,7 +165,9 @@ class ServerService:
             self._fail("silent", "several connections to the server hang; waiting for one to end")
 
     def finish(self, until_us: int) -> list[Part]:
-        """Return the parts read by `until_us`, or empty parts with the reason."""
+        """Return the parts read in time, or empty parts with the reason. A connection attempt has its own limit."""
+        if not self.connected:
+            until_us = self._connect_until_us
         if not self._call.pending:
             return self._empty_parts("error")
         if not self._call.ended(until_us):
@@ -205,12 +185,7 @@ class ServerService:
         return parts
 
     def close(self) -> None:
-        """Close the connection. One that hangs is left to end with the process."""
-        if not self._call.pending:
-            try:
-                self._call.lane.call(self._probe.close, 1.0)
-            except LaneTimeout:
-                pass
+        self._call.close(self._probe.close)
 
     def _succeeded(self, parts: Sequence[Part]) -> None:
         self._attempts, self._ever_connected = 0, True

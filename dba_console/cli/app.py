@@ -1,50 +1,20 @@
-"""The command table: loads only the module of the requested command.
-
-A command is a module with an `app`. Its name and summary are in the table here, so `--help` and `--version` load no
-library.
-"""
+"""Runs a command: loads only the module of the requested one, so `--help` and `--version` load no library."""
 
 from __future__ import annotations
 
 import importlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from dba_console import __version__
+from dba_console.cli.command_table import COMMANDS
 from dba_console.cli.error_handling import prepare_streams, run_guarded, run_plugin_guarded
 from dba_console.cli.stdout import put
 from dba_console.core.errors import ExitCode, UsageError, suggest
 
 if TYPE_CHECKING:
     import typer
-
-
-class CommandEntry(NamedTuple):
-    module: str
-    usage: str
-    summary: str
-
-
-COMMANDS = {
-    "attach": CommandEntry("attach", "[AGENT]", "open the console on a running agent"),
-    "demo": CommandEntry("demo", "[--incident NAME]", "open the console on an embedded server under load"),
-    "show": CommandEntry("show", "[PANEL…] [DSN]", "print the panels as text or JSON"),
-    "record": CommandEntry("record", "[DSN]", "run the agent in the foreground, without a terminal"),
-    "replay": CommandEntry("replay", "SESSION [PANEL…]", "open the console on a recording; --show: print text"),
-    "session": CommandEntry("session", "list|show|…", "recordings: list, note, share, export, verify, pin"),
-    "findings": CommandEntry("findings", "list|show|ack|…", "findings: list, show, ack, silence, unsilence, rules"),
-    "report": CommandEntry("report", "postmortem|summary", "documents made from recordings: postmortem, summary"),
-    "runbook": CommandEntry("runbook", "list|show|run|…", "runbooks: list, show, plan, rehearse, run, resume"),
-    "cluster": CommandEntry("cluster", "show|check NAME", "show a cluster; check if a cutover can start"),
-    "dumps": CommandEntry("dumps", "sweep|verify|…", "dumps: find the right -j, estimate, list, verify"),
-    "stamp": CommandEntry("stamp", "-t TAG", "copy stdin to stdout with timestamps, like ts"),
-    "check": CommandEntry("check", "[DSN]", "print the findings for monitoring (exit 0 to 3)"),
-    "doctor": CommandEntry("doctor.command", "[DSN]", "check what does not work here, and how to fix it"),
-    "config": CommandEntry("config_cmd", "show|path", "show the configuration, and the source of each value"),
-    "completion": CommandEntry("completion", "bash|zsh|fish", "print the completion script for a shell"),
-    "version": CommandEntry("", "", "print the version"),
-}
 
 
 _NOT_A_NUMBER = re.compile(r"Input should be a valid (\w+), unable to parse string as an? \w+")

@@ -8,7 +8,7 @@ first line names the rules that need to watch longer than this command did.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from msgspec import structs
@@ -22,12 +22,14 @@ from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
 from dba_console.core.config import Config
 from dba_console.core.target import Target
-from dba_console.core.thresholds import ConnectionLimits
 from dba_console.core.units import human_duration, human_pct, parse_duration
 from dba_console.watch.frames.model import Connections, Finding, Frame
 from dba_console.watch.panels.findings import sort_by_urgency
 from dba_console.watch.panels.text_elements import clean
 from dba_console.watch.panels.time_formats import local_date_and_time
+
+if TYPE_CHECKING:
+    from dba_console.watch.findings.connections import ConnectionLimits
 
 STATUS_WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _SEVERITY_CODES = {"critical": 2, "warning": 1}
@@ -81,7 +83,12 @@ def run_check(target: Target, config: Config, watch_s: float | None, *, as_json:
     """Read a frame, print the verdict and return its code."""
     with open_live(target, config) as live:
         frame = read_frame(live, watch_s)
-    verdict = make_verdict(frame, config.findings.connections, rules_not_judged(frame, config.findings.off))
+    # Loaded with the server's data, because it loads rules.
+    from dba_console.watch.findings.connections import ConnectionLimits
+    from dba_console.watch.findings.thresholds import Limits
+
+    limits = Limits.configured(config.findings)
+    verdict = make_verdict(frame, limits.of(ConnectionLimits), rules_not_judged(frame, limits.off))
     if as_json:
         print_json(_json(frame, verdict))
     else:
@@ -116,9 +123,20 @@ def _is_undecided(frame: Frame) -> bool:
 
 
 def undecided_findings(frame: Frame) -> list[str]:
-    """Return the ids of pending findings that need longer than the watch time so far."""
+    """Return the ids of pending findings that need longer than the watch time so far.
+
+    What a finding needs counts from the first reading of its parts, which is up to an interval after the start.
+    """
+    if not frame.pending:
+        return []
+    from dba_console.watch.findings.rule_engine import RULES
+    from dba_console.watch.samples.sample import PARTS
+
     watched_s = frame.judged_s or 0.0
-    return sorted(name for name, needs_s in frame.pending.items() if needs_s > watched_s)
+    read_s = {rule.name: min(PARTS[part].every_s for part in rule.parts) for rule in RULES}
+    return sorted(
+        name for name, needs_s in frame.pending.items() if needs_s + read_s.get(name.partition(":")[0], 0) > watched_s
+    )
 
 
 def rules_not_judged(frame: Frame, off: Sequence[str]) -> list[str]:
@@ -151,7 +169,7 @@ def make_verdict(frame: Frame, limits: ConnectionLimits, unjudged: Sequence[str]
         code, sentence = _verdict_without_finding(frame, connections_text)
         more = lines
     if unjudged:
-        not_judged_text = f"not judged in {human_duration(frame.judged_s)}: {', '.join(unjudged)}"
+        not_judged_text = f"not evaluated in {human_duration(frame.judged_s)}: {', '.join(unjudged)}"
         if code == 0:
             sentence += f"; {not_judged_text}"
         else:
@@ -195,7 +213,7 @@ def _is_console_only(outage: Finding) -> bool:
 def _verdict_without_finding(frame: Frame, connections_text: str) -> tuple[int, str]:
     """Return code and text if no finding alarms: OK only if the state is known."""
     if not frame.judged:
-        return 3, "not judged: the rules returned no result"
+        return 3, "not evaluated: the rules returned no result"
     if frame.findings_note:
         return 3, frame.findings_note
     if frame.target.state != "connected":

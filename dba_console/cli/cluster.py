@@ -14,7 +14,7 @@ from dba_console.cli.options import Json, new_app
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.stdout import put
 from dba_console.clusters.cluster_check import ClusterCheck, parse_lsn
-from dba_console.clusters.cutover_readiness import cutover_readiness, is_ready
+from dba_console.clusters.cutover_readiness import check_primaries, cutover_readiness, is_ready
 from dba_console.clusters.failover_readiness import failover_readiness
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.pooler_state import PoolerState
@@ -26,12 +26,14 @@ from dba_console.clusters.readiness_history import (
     ready_since,
     save_history,
 )
-from dba_console.clusters.survey import Survey, save_primary_position, survey
+from dba_console.clusters.standby_suitability import ahead_text
+from dba_console.clusters.survey import Survey, ahead_of, save_primary_position, survey
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig
 from dba_console.core.errors import ConsoleError, ExitCode, UsageError
 from dba_console.core.sanitize import clean
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
+from dba_console.watch.frames.cluster import cutover_text, release_text
 from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
 
 app = new_app("Show the nodes and poolers of a cluster, and check if a cutover can start.")
@@ -49,7 +51,7 @@ def show(name: Name, json: Json = False) -> int:
     if json:
         print_json(found)
         return ExitCode.OK
-    put("\n".join([*_node_lines(found), "", *_pooler_lines(found.poolers)]).rstrip())
+    put("\n".join([*_warning_lines(found), *_node_lines(found), "", *_pooler_lines(found.poolers)]).rstrip())
     return ExitCode.OK
 
 
@@ -58,13 +60,13 @@ def check(
     name: Name,
     to: Annotated[str, typer.Option("--to", metavar="NODE", help="The node to become the primary.")],
     failover: Annotated[
-        bool, typer.Option("--failover", help="The primary is dead: can NODE take over, and what would be lost?")
+        bool, typer.Option("--failover", help="The primary is down: can NODE take over, and what would be lost?")
     ] = False,
     json: Json = False,
 ) -> int:
     """Check if a cutover to NODE can start. Exit code 0 if it can, 7 if not."""
     found = _survey(name, to)
-    checks = failover_readiness(found, to) if failover else cutover_readiness(found, to)
+    checks = failover_readiness(found, to, _cluster_config(name)) if failover else cutover_readiness(found, to)
     good = is_ready(checks)
     period = None if failover else _update_history(name, to, found, checks, good)
     if json:
@@ -124,6 +126,20 @@ def _cluster_config(name: str) -> ClusterConfig:
     return found
 
 
+def _warning_lines(found: Survey) -> list[str]:
+    """Return what is wrong with the cluster as a whole, or in progress."""
+    lines = [f"! {one.text}" for one in check_primaries(found) if one.state == "failed"]
+    if len(found.primaries) == 1:
+        [primary] = found.primaries
+        lines += [f"! {text}" for node in found.nodes if (text := ahead_text(primary, node))]
+    if (mark := found.cutover) is not None:
+        lines.append(f"! {cutover_text(mark, date_and_time(mark.begun_us))}")
+        if mark.held_since_us is not None:
+            held = human_duration(max(0.0, time.time() - mark.held_since_us / 1e6))
+            lines.append(f"! clients are held for {held}; {release_text(mark)}")
+    return [*lines, ""] if lines else []
+
+
 def _node_lines(found: Survey) -> list[str]:
     primary = found.primaries[0] if len(found.primaries) == 1 else None
     rows = [_node_cells(node, primary) for node in found.nodes]
@@ -141,7 +157,11 @@ def _node_cells(node: NodeState, primary: NodeState | None) -> list[str]:
     if node is primary:
         behind = "–"
     elif primary is not None and primary.lsn and node.replayed_lsn:
-        behind = human_bytes(max(0, parse_lsn(primary.lsn) - parse_lsn(node.replayed_lsn)))
+        behind = (
+            "ahead"
+            if ahead_of(primary, node)
+            else human_bytes(max(0, parse_lsn(primary.lsn) - parse_lsn(node.replayed_lsn)))
+        )
     replayed = "–" if node.role == "primary" else "paused" if node.replay_paused else "running"
     age = human_duration(max(0.0, time.time() - node.asked_us / 1e6))
     timeline = UNKNOWN if node.timeline is None else str(node.timeline)
@@ -183,7 +203,7 @@ def _check_lines(
     failed = sum(one.state == "failed" for one in checks)
     unknown = sum(one.state == "unknown" for one in checks)
     warned = sum(one.state == "warning" for one in checks)
-    counts = {"failed": failed, "unknown": unknown, "warnings": warned}
+    counts = {"failed": failed, "unknown": unknown, "warning" if warned == 1 else "warnings": warned}
     parts = [f"{count} {what}" for what, count in counts.items() if count]
     verdict = "READY" if good else "NOT READY"
     lines = [f"{verdict} for {operation}{': ' + ', '.join(parts) if parts else ''}"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dba_console.cli.app import COMMANDS
+from dba_console.cli.command_table import COMMANDS
 from dba_console.cli.options import new_app
 from dba_console.cli.stdout import put
 

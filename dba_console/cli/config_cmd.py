@@ -12,6 +12,7 @@ from dba_console.cli.formatting import format_columns, print_json
 from dba_console.cli.options import Json, new_app
 from dba_console.cli.stdout import put
 from dba_console.core.declarations import KeyPath, dotted_key
+from dba_console.core.decoding import convert
 from dba_console.core.errors import ExitCode
 from dba_console.core.redact import redact
 
@@ -42,7 +43,10 @@ def path() -> int:
 
 def setting_rows(loaded: LoadedConfig) -> list[tuple[str, Any, str]]:
     """Return key, value and origin of every setting, including targets and clusters; passwords are masked."""
-    values: dict[str, Any] = msgspec.to_builtins(loaded.config)
+    # Loaded here, because it loads all rules.
+    from dba_console.cli.config_declaration import declared_config
+
+    values: dict[str, Any] = msgspec.to_builtins(convert(loaded.values, declared_config()))
     values["recording"]["directory"] = str(sessions_directory(loaded.config))
     return [(dotted_key(path), _masked(value), loaded.origin(dotted_key(path))) for path, value in _leaves(values)]
 

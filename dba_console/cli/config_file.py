@@ -24,7 +24,6 @@ from dba_console.core.declarations import InvalidSetting, KeyPath, dotted_key, f
 from dba_console.core.decoding import convert
 from dba_console.core.errors import ConfigError, suggest
 from dba_console.core.paths import trust_problem
-from dba_console.core.thresholds import find_order_conflict
 
 # The line number of each key in a TOML file, which tomllib does not report.
 #
@@ -78,6 +77,7 @@ def _key_paths(values: dict[str, Any], at: KeyPath = ()) -> Iterator[KeyPath]:
 
 DEFAULT_ORIGIN = "default"
 
+_THRESHOLD_VARIABLE = "DBA_CONSOLE_FINDINGS_"
 _SHORT_NAMES = {"DBA_CONSOLE_SESSIONS": ("recording", "directory"), "DBA_CONSOLE_TARGET": ("default_target",)}
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -136,20 +136,28 @@ def find_problem(values: Mapping[str, Any]) -> InvalidSetting | None:
     >>> find_problem({"agent": {"graze": "1m"}}).text
     "agent has no key 'graze'"
     """
-    for problem in find_invalid(values, Config, "the configuration"):
+    for problem in find_invalid(values, _declaration("findings" in values), "the configuration"):
         return problem
-    thresholds = values.get("findings", {})
-    if conflict := find_order_conflict(thresholds):
-        return InvalidSetting(("findings", *conflict[0]), conflict[1])
-    return _unknown_rule(thresholds.get("off", [])) or _unknown_action(values.get("actions", {}).get("deny", []))
+    unknown_action = _unknown_action(values.get("actions", {}).get("deny", []))
+    return (_findings_problem(values["findings"]) if "findings" in values else None) or unknown_action
 
 
-def _unknown_rule(names: list[str]) -> InvalidSetting | None:
-    if not names:
-        return None
-    # Loaded here, because hardly any file names one, and every command reads the file.
+def _declaration(with_findings: bool) -> type[msgspec.Struct]:
+    if not with_findings:
+        return Config
+    # Loaded here: it loads all rules, hardly any file has thresholds, and every command reads the file.
+    from dba_console.cli.config_declaration import declared_config
+
+    return declared_config()
+
+
+def _findings_problem(findings: Mapping[str, Any]) -> InvalidSetting | None:
+    from dba_console.watch.findings.configuration import find_order_conflict
     from dba_console.watch.findings.rule_engine import RULES
 
+    if conflict := find_order_conflict(findings):
+        return InvalidSetting(("findings", *conflict[0]), conflict[1])
+    names: list[str] = findings.get("off", [])
     known = [rule.name for rule in RULES]
     for name in names:
         if name not in known:
@@ -228,7 +236,7 @@ def _location(file: Path, problem: InvalidSetting, lines: Mapping[KeyPath, int])
 
 def _from_environment(environ: Mapping[str, str]) -> list[tuple[str, KeyPath, Any]]:
     """Return values set by variables: DBA_CONSOLE_SECTION_KEY for every single value, and the short names."""
-    kinds = dict(leaf_settings(Config))
+    kinds = dict(leaf_settings(_declaration(any(name.startswith(_THRESHOLD_VARIABLE) for name in environ))))
     # A short name comes last and takes precedence: it is the documented one.
     variables = {"DBA_CONSOLE_" + "_".join(path).upper(): path for path in kinds if len(path) > 1} | _SHORT_NAMES
     return [

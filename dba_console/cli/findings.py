@@ -133,10 +133,14 @@ def unsilence(finding: _Id, dsn: Dsn = None) -> int:
 def rules(json: Json = False) -> int:
     """List the rules; --json adds their settings."""
     from dba_console.watch.findings.rule_engine import RULES
+    from dba_console.watch.findings.thresholds import threshold_kind, threshold_name
 
     if json:
         for rule in RULES:
-            print_json({"name": rule.name, "title": rule.title, "settings": rule.settings, "source": rule.source})
+            kinds = {threshold_name(threshold): threshold_kind(threshold) for threshold in rule.settings}
+            print_json(
+                {"name": rule.name, "title": rule.title, "settings": [*kinds], "kinds": kinds, "source": rule.source}
+            )
     else:
         put(
             format_columns(
@@ -173,7 +177,7 @@ def _undecided_text(frame: Frame) -> str:
     if open_ids := undecided_findings(frame):
         text += f"\nundecided: {', '.join(open_ids)}"
     if names := rules_not_judged(frame, ()):
-        text += f"\nnot judged in {human_duration(frame.judged_s)}: {', '.join(names)}"
+        text += f"\nnot evaluated in {human_duration(frame.judged_s)}: {', '.join(names)}"
     return text
 
 

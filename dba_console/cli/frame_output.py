@@ -15,12 +15,12 @@ from dba_console.cli.live_source import MAX_EVENTS, LiveView
 from dba_console.core.errors import ConsoleError, SessionError, UsageError
 from dba_console.core.sanitize import escape_json
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.derive import derive
-from dba_console.watch.frames.model import PANEL_NAMES, Frame
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels.overview import show_json, show_text
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.watch.subjects import PANEL_NAMES
 
 if TYPE_CHECKING:
     from dba_console.recording.recording import Recording
@@ -42,7 +42,7 @@ class FrameBuilder:
 
     def build(self, view: LiveView) -> Frame:
         picture = view.picture
-        self.history.add(picture.wall_us, point_of(picture))
+        self.history.add(picture.wall_us, view.point)
         return derive(picture, self.history, view.events)
 
     def build_recorded(self, recording: Recording, wall_us: int) -> Frame:

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +41,8 @@ class LiveView:
     """The picture and events after a tick."""
 
     picture: Picture
+    point: dict[str, float] = field(default_factory=dict)
+    """The chart values of the tick."""
     events: tuple[Event, ...] = ()
 
 
@@ -141,7 +143,7 @@ class _AgentSource:
                 self._events.append(message.event)
             elif isinstance(message, SampleMessage):
                 self._picture = self._picture.with_sample(decode_sample(message.data))
-                return LiveView(self._picture, tuple(self._events))
+                return LiveView(self._picture, message.point, tuple(self._events))
 
     def close(self) -> None:
         self._client.close()
@@ -160,7 +162,7 @@ class _OwnSource:
         self.source = "read by this command"
         self._collector = Collector(target, config, clock=clock)
         self._jobs = JobService(target.key, self._collector.server, clock, keep=False)
-        self._collector.make_extra_parts = self._jobs.tick
+        self._collector.sources.append(self._jobs)
         self._finding_service = FindingService(config.findings, acknowledgements_path(target.key), clock, keep=False)
         self._finding_service.load_rules()
         self._clock = clock
@@ -183,9 +185,8 @@ class _OwnSource:
         part, _ = self._finding_service.tick(self._picture)
         if part is not None:
             self._picture = self._picture.with_sample(structs.replace(sample, parts=[part]))
-        return LiveView(self._picture)
+        return LiveView(self._picture, self._finding_service.point or {})
 
     def close(self) -> None:
         self._finding_service.close()
         self._collector.close()
-        self._jobs.close()

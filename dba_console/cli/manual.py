@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from dba_console.cli.app import COMMANDS
+from dba_console.cli.command_table import COMMANDS
 from dba_console.cli.completion import command_group
 from dba_console.cli.stamp import HELP as STAMP_HELP
 

@@ -17,7 +17,7 @@ from dba_console.core.config import Config
 from dba_console.core.errors import ExitCode, SessionError, UsageError, suggest
 from dba_console.core.units import parse_duration
 from dba_console.recording.recording import Recording
-from dba_console.watch.frames.model import PANEL_NAMES
+from dba_console.watch.subjects import PANEL_NAMES
 
 app = new_app("Open the console on a recording.")
 

@@ -38,26 +38,29 @@ def postmortem(
     finding: Annotated[
         str | None, typer.Option("--finding", metavar="ID", help="The last time this finding or rule was open.")
     ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="With --finding: a time at which it was open.")
+    ] = None,
     run: Annotated[str | None, typer.Option("--run", metavar="ID", help="A run of a runbook, or last.")] = None,
     with_: Annotated[
         list[str] | None,
         typer.Option("--with", metavar="SESSION", help="Another session on the same time axis; may be repeated."),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Everything unfolded: all events, statements, screens, charts.")
+    ] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write; default: here.")] = Path("."),
     force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier report.")] = False,
     sessions: SessionsOption = None,
 ) -> int:
     """Write the facts of an incident: postmortem.md and postmortem.html, one file each.
 
-    Default: from the first to the last finding of the session, with the minutes before and after.
+    Default: about the most severe finding of the session, with the minutes before and after.
 
-    Times, impact, timeline, decisions with what was on the screen, runs of runbooks against their plan, charts, and the
-    causes that the console concluded. What only people know is left open.
+    Times, impact, timeline, decisions, runs of runbooks against their plan, charts, and the causes that the console
+    concluded, on about four pages; the page has the rest folded. What only people know is left open.
     """
-    chosen = [option for option, value in (("--finding", finding), ("--run", run)) if value is not None]
-    chosen += ["--from and --to"] if from_ is not None or to is not None else []
-    if len(chosen) > 1:
-        raise UsageError(f"{' and '.join(chosen)} both choose the span", hint="give only one of them")
+    _refuse_contradictions(finding, run, at, spanned=from_ is not None or to is not None)
     from dba_console.cli.replay import parse_time
     from dba_console.recording.listing import resolve_hosts
     from dba_console.recording.recording import Recording
@@ -76,11 +79,22 @@ def postmortem(
             to_us=None if to is None else parse_time(recordings[0], to),
             finding=finding,
             run=run,
+            at_us=None if at is None else parse_time(recordings[0], at),
         )
-        written = write_postmortem(recordings[0], asked, out, others=recordings[1:], overwrite=force)
+        written = write_postmortem(recordings[0], asked, out, others=recordings[1:], full=full, overwrite=force)
         for one in recordings:
             if one.damage:
                 print_diagnostic(f"warning: {one.directory.name}: {one.damage}")
     for path in written:
         put(str(path))
     return ExitCode.OK
+
+
+def _refuse_contradictions(finding: str | None, run: str | None, at: str | None, *, spanned: bool) -> None:
+    """Raise UsageError for options that both choose the span."""
+    chosen = [option for option, value in (("--finding", finding), ("--run", run)) if value is not None]
+    chosen += ["--from and --to"] if spanned else []
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} both choose the span", hint="give only one of them")
+    if at is not None and finding is None:
+        raise UsageError("--at needs --finding", hint="--from and --to choose a span")

@@ -103,6 +103,7 @@ def job_object(job: PastRuns, windows: JobWindows) -> dict[str, Any]:
         "kind": job.kind,
         "database": job.database,
         "user": job.user,
+        "format": job.format,
         "usual_s": job.usual_s,
         "watched_since": None if job.watched_since_us is None else format_rfc3339(job.watched_since_us),
         "trend": _trend(found),

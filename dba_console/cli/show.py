@@ -29,9 +29,10 @@ from dba_console.core.config import Config
 from dba_console.core.errors import ExitCode, UsageError, suggest
 from dba_console.core.target import Target, looks_like_conninfo
 from dba_console.core.units import parse_duration
-from dba_console.watch.frames.model import PANEL_NAMES, Frame
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.console import AgentHealth
+from dba_console.watch.subjects import PANEL_NAMES
 
 MIN_WIDTH = 40
 TICK_TOLERANCE_US = 200_000

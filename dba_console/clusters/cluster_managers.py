@@ -167,6 +167,10 @@ def _repmgr(found: Survey) -> Manager | None:
     lines = [name for name, host in found.hosts.items() if any("repmgrd" in line for line in host.managers)]
     if not (rows or sessions or lines):
         return None
+    # repmgrd keeps a session on its node: one without is that of another cluster on the host.
+    answering = [node for node in found.nodes if node.reached]
+    if not (rows or sessions) and answering and all(node.work and node.sees_all for node in answering):
+        return None
     running = [name for name, one in rows.items() if one.get("running")]
     unpaused = [name for name in running if not rows[name].get("paused")]
     unreadable = [name for name, one in rows.items() if one.get("error")]
@@ -208,6 +212,10 @@ def _autofailover(found: Survey) -> Manager | None:
     sessions = [node.name for node in found.nodes if node.work and node.work.get("autofailover")]
     lines = [name for name, host in found.hosts.items() if any("pg_autoctl" in line for line in host.managers)]
     if not (roles or streams or sessions or lines):
+        return None
+    # pg_autoctl creates its role before it manages a server: without it, it is that of another cluster on the host.
+    answering = [node for node in found.nodes if node.reached]
+    if not (roles or streams or sessions) and answering and all(node.details.managers for node in answering):
         return None
     is_active = bool(streams or sessions or lines)
     if lines:

@@ -16,6 +16,8 @@ from dba_console.core.units import human_bytes, human_duration
 
 READY_FILES = 16
 """WAL files not archived yet that make a stop slow: repmgr warns at this number (its `archive_ready_warning`)."""
+ARCHIVE_S = 2.0
+"""A longer time per WAL file is a large part of an outage."""
 LAG_BYTES = 16 << 20
 """One WAL segment: is sent at once, so a smaller lag is normal."""
 CLOCK_S = 2.0
@@ -51,7 +53,8 @@ def check_replay(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck
             "replay",
             f"replay is paused on {target.name}",
             breaks="it cannot be promoted before it has replayed all WAL",
-            fix="select pg_wal_replay_resume()",
+            fix=f"on {target.name}: select pg_wal_replay_resume(); first compare its settings: if it paused because "
+            "one is lower than on the primary, it shuts down when it is resumed; raise it and restart instead",
         )
     delay = target.settings.get("recovery_min_apply_delay")
     if delay not in (None, "0"):
@@ -97,6 +100,13 @@ def check_archive(primary: NodeState, target: NodeState) -> Iterator[ClusterChec
         )
     else:
         yield ok("archive", f"{archive['ready']} WAL files of {primary.name} wait for the archiver")
+    if archive is not None and (seconds := archive.get("seconds") or 0.0) > ARCHIVE_S:
+        yield warning(
+            "archive.slow",
+            f"the last WAL file of {primary.name} was archived {human_duration(seconds)} after it was complete",
+            breaks="its stop archives the last file while clients wait: the outage is that much longer",
+            fix="find out why archive_command is slow, or archive to a local directory first",
+        )
 
 
 def check_running_work(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:

@@ -7,10 +7,11 @@ have changed by then, but the cutover acts on the same servers.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dba_console.actions.action import ActionContext
 from dba_console.core.atomic_files import read_small, write_atomically
@@ -18,6 +19,7 @@ from dba_console.core.config import ClusterConfig, NodeConfig
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import Refused, SessionError, UsageError
 from dba_console.core.target import conninfo, parse_conninfo
+from dba_console.watch.samples.cluster import CutoverMark
 
 FILE = "cutover.json"
 LIMIT = 8 * 1024 * 1024
@@ -48,6 +50,36 @@ class ManagerPlan(Struct, frozen=True, kw_only=True):
     """The command that shows the manager's view of the cluster."""
 
 
+class FailoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a failover knows about the old primary, and what it leaves to the operator."""
+
+    messages: dict[str, float] = {}
+    """When each standby that was connected to the old primary received its last message, by the clock of its server: a
+    later one shows that it runs."""
+    overridden: bool = False
+    """The operator confirmed by name that evidence is missing."""
+    seen_us: int = 0
+    """Wall time at which the old primary last answered; 0: no record."""
+    least_lost: int | None = None
+    """Bytes of WAL that it had then, and the new primary lacked."""
+    signal_written: bool = False
+    """standby.signal was written into its data directory."""
+    fenced: bool = False
+    """Its server was proven stopped, and can only start as a standby."""
+    end_lsn: str = ""
+    """End of the valid WAL in its data directory; empty: not read."""
+    not_archived: tuple[str, ...] = ()
+    """WAL files that it had not archived."""
+    last_archived: str = ""
+    """The last file that it archived, as last observed; used if its data directory cannot be read."""
+    by_hand: tuple[str, ...] = ()
+    """Poolers and addresses that must be pointed to the new primary by hand."""
+    taken_over: CutoverMark | None = None
+    """The mark of an interrupted cutover, whose limits and pauses this failover reverts."""
+    warnings: tuple[str, ...] = ()
+    """What did not work and was not waited for; shown again at the end."""
+
+
 class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The servers and databases of one cutover, and the results of its steps so far."""
 
@@ -75,9 +107,17 @@ class CutoverPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_lsn: str = ""
     """End of WAL of a managed primary when clients were held: the new timeline must not begin before it."""
     lost_bytes: int | None = None
-    """In a failover: minimum of WAL that the old primary had and the new one lacks; None: unknown."""
+    """In a failover: WAL that the old primary had and the new one lacks; None: unknown."""
     new_timeline: int = 0
     """Timeline of the new primary; 0: not promoted yet."""
+    mark: CutoverMark | None = None
+    """The mark that other operators see, as this run wrote it last; None: not marked, as a failover before its
+    promotion."""
+    pooler_settings: dict[str, dict[str, str]] = {}
+    """Pooler -> settings as they were before this cutover, or an interrupted one, changed them."""
+    failover: FailoverPlan = FailoverPlan()
+    promoted_us: int = 0
+    """Wall time at which the promotion was requested."""
 
     @property
     def others(self) -> list[str]:
@@ -94,6 +134,13 @@ def save_plan(context: ActionContext, plan: CutoverPlan) -> None:
     except OSError as error:
         text = f"the plan of this cutover cannot be written to {context.run_directory}: {error.strerror}"
         raise SessionError(text, hint="free space there, or make it writable, then retry") from None
+
+
+def save_failover(context: ActionContext, plan: CutoverPlan, **changes: Any) -> CutoverPlan:
+    """Save changed values of `plan.failover`; return the new plan. Raises as `save_plan`."""
+    plan = replace(plan, failover=replace(plan.failover, **changes))
+    save_plan(context, plan)
+    return plan
 
 
 def load_plan(context: ActionContext, cluster: str, to: str) -> CutoverPlan:

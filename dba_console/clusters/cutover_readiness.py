@@ -11,10 +11,13 @@ from collections.abc import Iterator
 
 from dba_console.clusters import cluster_managers, current_conditions, replication_access, standby_suitability
 from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, unknown, warning
+from dba_console.clusters.cutover_mark import removal_statement
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.pooler_state import PoolerState
 from dba_console.clusters.survey import Survey
 from dba_console.core.redact import redact
+from dba_console.watch.frames.cluster import cutover_text
+from dba_console.watch.panels.time_formats import date_and_time
 from dba_console.watch.samples.cluster import STANDBY_MINIMUM_SETTINGS
 
 # Differences between primary and target that clients would notice: settings, archive, collations, jobs. Pure.
@@ -153,6 +156,10 @@ def check_jobs(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
         yield ok("jobs", f"pg_cron has {active} active jobs; {target.name} loads it")
 
 
+def listens_for_other_hosts(configured: dict[str, str]) -> bool:
+    return not _listen_addresses(configured.get("listen_addresses", "*")) <= _LOOPBACK
+
+
 def _listen_addresses(value: str) -> frozenset[str]:
     return frozenset(one.strip() for one in value.split(",")) - {""}
 
@@ -173,7 +180,7 @@ def cutover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
     if target is None:
         names = ", ".join(node.name for node in found.nodes)
         return [failed("target", f"cluster {found.cluster} has no node {to}", fix=f"use one of: {names}")]
-    checks = list(_check_answers(found))
+    checks = [*check_no_cutover(found), *_check_answers(found)]
     primary = _find_primary(found, to, checks)
     if primary is None or not target.reached:
         return checks
@@ -201,6 +208,7 @@ def cutover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
         replication_access.check_replication_access,
         replication_access.check_tls,
         standby_suitability.check_other_standbys,
+        standby_suitability.check_positions,
         current_conditions.check_control,
         current_conditions.check_console_host,
         cluster_managers.check_managers,
@@ -209,7 +217,18 @@ def cutover_readiness(found: Survey, to: str) -> list[ClusterCheck]:
     checks += current_conditions.check_disks(found, target)
     checks += current_conditions.check_synchronous_standbys(found, target)
     checks += _check_poolers(found)
+    checks += _check_heartbeat(found)
     return checks
+
+
+def check_no_cutover(found: Survey) -> Iterator[ClusterCheck]:
+    """Check that no other cutover or failover of the cluster is in progress."""
+    if (mark := found.cutover) is None:
+        return
+    yield failed("progress", cutover_text(mark, date_and_time(mark.begun_us)),
+                 breaks="two cutovers at the same time can make two primaries",
+                 fix=f"on {mark.host}: dba-console runbook resume {mark.run}, which finishes or aborts it; if that run "
+                     f"no longer exists, on the primary: {removal_statement(mark)}")  # fmt: skip
 
 
 def is_ready(checks: list[ClusterCheck]) -> bool:
@@ -235,46 +254,34 @@ def _check_answers(found: Survey) -> Iterator[ClusterCheck]:
             )
 
 
-def _find_primary(found: Survey, to: str, checks: list[ClusterCheck]) -> NodeState | None:
+def check_primaries(found: Survey) -> Iterator[ClusterCheck]:
+    """Check that exactly one node answers as primary."""
     primaries = found.primaries
-    names = ", ".join(node.name for node in primaries)
     if not primaries:
-        checks.append(
-            failed(
-                "primary",
-                "no node answers as primary",
-                breaks="a cutover needs a running primary",
-                fix="if the primary cannot be started, use the runbook failover",
-            )
-        )
+        yield failed("primary", "no node answers as primary", breaks="a cutover needs a running primary",
+                     fix="if the primary cannot be started, use the runbook failover")  # fmt: skip
+    elif len({node.system_identifier for node in primaries}) > 1:
+        shown = ", ".join(f"{node.name} is {node.system_identifier or 'unknown'}" for node in primaries)
+        yield failed("primary", f"the primaries are different servers: the system identifier of {shown}",
+                     breaks="a node of another cluster would become the primary",
+                     fix=f"correct the dsn of the nodes of [clusters.{found.cluster}]")  # fmt: skip
+    elif len(primaries) > 1:
+        shown = ", ".join(f"{node.name} at {node.lsn}, timeline {node.timeline}" for node in primaries)
+        yield failed("primary", f"{len(primaries)} nodes are primaries: {shown}",
+                     breaks="both accept writes, and the writes of one of them will be lost",
+                     fix="hold the clients of both, then use the runbook split-brain")  # fmt: skip
+
+
+def _find_primary(found: Survey, to: str, checks: list[ClusterCheck]) -> NodeState | None:
+    if wrong := list(check_primaries(found)):
+        checks += wrong
         return None
-    if len({node.system_identifier for node in primaries}) > 1:
-        primaries_text = ", ".join(f"{node.name} is {node.system_identifier or 'unknown'}" for node in primaries)
-        checks.append(
-            failed(
-                "primary",
-                f"the primaries are different servers: the system identifier of {primaries_text}",
-                breaks="a node of another cluster would become the primary",
-                fix=f"correct the dsn of the nodes of [clusters.{found.cluster}]",
-            )
-        )
-        return None
-    if len(primaries) > 1:
-        primaries_text = ", ".join(f"{node.name} at {node.lsn}, timeline {node.timeline}" for node in primaries)
-        checks.append(
-            failed(
-                "primary",
-                f"{len(primaries)} nodes are primaries: {primaries_text}",
-                breaks="both accept writes, and the writes of one of them will be lost",
-                fix="stop clients first, then compare their data",
-            )
-        )
-        return None
-    if names == to:
+    [primary] = found.primaries
+    if primary.name == to:
         checks.append(failed("primary", f"{to} is already the primary", fix="name the node to be promoted"))
         return None
-    checks.append(ok("primary", f"{names} is the primary, {to} will be promoted"))
-    return primaries[0]
+    checks.append(ok("primary", f"{primary.name} is the primary, {to} will be promoted"))
+    return primary
 
 
 def _check_pooler_rights(found: Survey, pooler: PoolerState) -> Iterator[ClusterCheck]:
@@ -298,6 +305,14 @@ def _check_pooler_rights(found: Survey, pooler: PoolerState) -> Iterator[Cluster
                      fix=f"correct config of {section}")  # fmt: skip
     else:
         yield ok(f"{name}.config", f"{pooler.config} of {pooler.name} can be changed")
+
+
+def _check_heartbeat(found: Survey) -> Iterator[ClusterCheck]:
+    if found.poolers and not found.clients_configured:
+        yield warning("heartbeat", f"[clusters.{found.cluster}] has no `clients`: how clients connect is unknown",
+                      breaks="the heartbeat logs in with the role of the pooler's dsn, which may have no access to the "
+                             "database: then the outage is not measured",
+                      fix="set clients to a connection string like that of the application")  # fmt: skip
 
 
 def _check_poolers(found: Survey) -> Iterator[ClusterCheck]:

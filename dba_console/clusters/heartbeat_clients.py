@@ -22,12 +22,14 @@ from dba_console.core.sanitize import clean
 from dba_console.core.target import parse_conninfo
 from dba_console.watch.probes.postgres.binary_results import decode
 from dba_console.watch.probes.postgres.connect import (
+    AnswerSize,
     message_of,
     open_connection,
     resolve_hosts,
     wait_for,
 )
-from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, plain_message
+from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost, plain_message
+from dba_console.watch.probes.postgres.server_trust import forget
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -41,8 +43,8 @@ SCHEMA = "dba_console"
 TABLE = f"{SCHEMA}.heartbeat"
 MARK = "made by dba-console for a cutover; it removes this at the end"
 """Comment on the objects that the heartbeat created, and may therefore drop."""
-STALE = "1 day"
-"""Age of rows left by a killed heartbeat; more than the maximum lifetime of a heartbeat."""
+STALE = "10 min"
+"""Age of rows left by a killed heartbeat. One that is only held so long makes its row, or the table, again."""
 _SEARCH_PATH = "SET LOCAL search_path TO pg_catalog, pg_temp; "
 _SERVER_COLUMNS = (
     "pg_catalog.host(pg_catalog.inet_server_addr()) AS address, pg_catalog.current_setting('port') AS port,"
@@ -316,6 +318,7 @@ class HeartbeatClient:
         failure = ConnectFailed("other", "no host to connect to")
         for host in _split_hosts(resolve_hosts({**self._options})):
             try:
+                forget(host)  # after a failover the servers behind an address may differ in TLS or authentication
                 self._connection = open_connection(host, CONNECT_S, SYSTEM, application_name=_APPLICATION)
                 return self._connection
             except ConnectFailed as error:
@@ -334,12 +337,15 @@ class HeartbeatClient:
 
         row: dict[str, str] = {}
         failure: PGresult | None = None
+        size = AnswerSize()
         try:
             connection.send_query(statement.encode())
             while True:
                 while connection.is_busy():
                     self._wait(connection.socket, until_us)
+                    size.arrived(connection.socket)
                     connection.consume_input()
+                    size.taken(connection.socket)
                 result = connection.get_result()
                 if result is None:
                     break
@@ -349,6 +355,8 @@ class HeartbeatClient:
                     row = _row(result)
         except OperationalError as error:
             raise BeatFailed(message_of(connection) or str(error)) from None
+        except ConnectionLost as error:
+            raise BeatFailed(error.message) from None
         if failure is None:
             return row
         code, text = (failure.error_field(one) for one in (DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY))

@@ -27,6 +27,15 @@ chmod "$mode" "$new"; sync "$new"; mv -f "$new" "$path"; sync "$(dirname "$path"
 """
 """Write a new file beside the old one, then rename it: if interrupted, the file is the complete old or new one.
 Arguments: path, bytes, mode of a new file; input: the content."""
+WAL_FILES = """wal_files() {
+    of=$(printf %08X "$2"); last=$(LC_ALL=C ls "$1" | grep -x "$of[0-9A-F]\\{16\\}" | tail -n 1)
+    [ -n "$last" ] || return
+    size=$(stat -c %s "$1/$last") && printf '%s%08X%08X %s\\n' "$of" "0x${3%/*}" "$((0x${3#*/} / size))" "$last"
+}
+"""
+"""Function: prints the WAL file with a position, and the last one, for pg_waldump. Without names it takes the size of a
+segment from any file of the directory, which may be one that was never written: then it reads nothing. Arguments:
+pg_wal, timeline, position."""
 REMOVE = f"""set -eu; {_ENGLISH}rm -f "$1"; sync "$(dirname "$1")" """
 STATE = f"""{_ENGLISH}state() {{
     if ! lines=$(cat "$1/postmaster.pid" 2>&1); then
@@ -51,6 +60,25 @@ echo "$now"
 A reused pid is recognised by its working directory: that of a postmaster is its data directory. Line 8 is
 LOCK_FILE_LINE_PM_STATUS of PostgreSQL's miscadmin.h, which pg_ctl waits for too.
 """
+KILL = f"""{_ENGLISH}[ -d "$1" ] || {{ echo "no directory $1" >&2; exit 1; }}
+left() {{
+    for one in /proc/[0-9]*; do
+        [ "$one/cwd" -ef "$1" ] || continue
+        case $(readlink "$one/exe" 2>/dev/null) in */postgres|*/postgres\\ \\(deleted\\)) echo "${{one#/proc/}}" ;; esac
+    done
+}}
+until=$(($(date +%s) + $2)) late=
+while pids=$(left "$1"); [ -n "$pids" ]; do
+    [ -z "$late" ] || {{ echo "processes remain:" $pids >&2; exit 1; }}
+    kill -KILL $pids 2>/dev/null; sleep 0.1
+    [ "$(date +%s)" -lt "$until" ] || late=yes
+done
+"""
+"""Kill every process of a server that does not stop, until none is left. Arguments: data directory, seconds.
+
+Its processes are the programs `postgres` that work in the data directory. No program is started for each process of
+the host: on a busy one with thousands that would take longer than the time limit.
+"""
 DETACHED = """out=$(mktemp) || exit 1; exec 3>"$out" 4<"$out"; rm -f "$out"
 setsid -w "$@" </dev/null >&3 2>&1 3>&- 4<&-; code=$?; head -c 60000 <&4; exit "$code"
 """
@@ -69,6 +97,8 @@ Arguments: seconds to wait for a running one, data directory, argv.
 SWITCHING = 75
 ATTACHED = DETACHED.replace("setsid -w ", "")
 """Run a command that stops a server: it is killed at its timeout, so that it does not stop a server in use again."""
+NEW = "dba-console-new"
+"""Name below which a copy is made, beside what it replaces."""
 REBUILD = """umask 077; body=$1 seconds=$2 data=$3 how=$4; shift 4
 work=$data.dba-console; mkdir -p "$work" || exit 1
 secret=$(mktemp "$work/XXXXXX") && exec 3<>"$secret" && rm -f "$secret" && cat >&3 || exit 1
@@ -107,10 +137,25 @@ if [ "$how" = rewind ]; then
 else
     real=$(readlink -f "$data"); new=$real.dba-console-new
     if [ ! -e "$work/copied" ]; then
-        rm -rf "$new"; "$@" -D "$new" || exit
+        rm -rf "$new"
+        for one in "$@"; do case $one in --tablespace-mapping=*) rm -rf "${one##*=}" ;; esac; done
+        "$@" -D "$new" || exit
         : >"$new/standby.signal"
         keep "$work/kept" "$new" && : >"$work/copied" || exit 1
     fi
+    for one in "$new"/pg_tblspc/*; do
+        copy=$(readlink "$one") && [ "${copy##*/}" = dba-console-new ] || continue
+        place=${copy%/*}; stamp=$(date -u +%Y%m%dT%H%M%SZ)
+        for part in "$copy"/*; do
+            [ -e "$part" ] || continue
+            own=$place/${part##*/}
+            if [ -e "$own" ]; then
+                mv "$own" "$own.before-$stamp" || exit; echo "the former tablespace is $own.before-$stamp"
+            fi
+            mv "$part" "$own" || exit
+        done
+        rmdir "$copy" && ln -sfn "$place" "$one" || exit
+    done
     if [ -e "$real" ] && ! rmdir "$real" 2>/dev/null; then
         aside=$real.before-$(date -u +%Y%m%dT%H%M%SZ)
         mv "$real" "$aside" || exit; echo "the former data directory is $aside"

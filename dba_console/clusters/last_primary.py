@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dba_console.core import paths
 from dba_console.core.atomic_files import read_small, write_atomically
@@ -32,6 +33,12 @@ class LastPrimary(Struct, frozen=True, kw_only=True):
     timeline: int | None = None
     system_identifier: str | None = None
     version: int = FORMAT
+    data_directory: str | None = None
+    """None, and an empty value below: not known yet. Later records of the same server keep what is known."""
+    settings: dict[str, str] = {}
+    """Its values of the settings that must not be lower on a standby."""
+    last_archived: str | None = None
+    """The last file that its archiver has archived."""
 
 
 def load_last_primary(cluster: str) -> LastPrimary | None:
@@ -49,6 +56,13 @@ def save_last_primary(primary: LastPrimary) -> None:
     same = previous is not None and previous.system_identifier == primary.system_identifier
     if previous is not None and same and (previous.timeline or 0) > (primary.timeline or 0):
         return
+    if previous is not None and same and previous.node == primary.node:
+        primary = replace(
+            primary,
+            data_directory=primary.data_directory or previous.data_directory,
+            settings=primary.settings or previous.settings,
+            last_archived=primary.last_archived or previous.last_archived,
+        )
     save_file(state_file(primary.cluster, "", "seen"), primary, synced=False)
 
 

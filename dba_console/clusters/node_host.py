@@ -29,7 +29,7 @@ from dba_console.core.errors import ConfigError, ConnectError, ConsoleError, Exi
 from dba_console.core.paths import SOCKET_PATH_LIMIT, private_dir, runtime_dir
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.core.short_command import CommandResult, run_short
+from dba_console.core.short_command import OUTPUT_LIMIT, CommandResult, run_short
 from dba_console.core.users import default_user
 
 # Local files, read and replaced without a process, because clients wait for it during a cutover.
@@ -174,15 +174,16 @@ class Host:
         data: bytes = b"",
         timeout_s: float = 10.0,
         repeatable: bool = False,
+        limit: int = OUTPUT_LIMIT,
     ) -> CommandResult:
         """Run a command to its end, in / and as `user` (None: our account). `code` None: it did not end in time, and
-        was killed if possible.
+        was killed if possible. `limit`: bytes kept of its output.
 
         Raises ConnectError if the host cannot be reached (nothing ran), HostConnectionLost if the connection broke
         later, PermissionDenied if the account may not become `user`. A `repeatable` command is run up to twice more if
         the connection broke.
         """
-        return self._run(argv, user, data, timeout_s, 64 * 1024, repeatable)
+        return self._run(argv, user, data, timeout_s, limit, repeatable)
 
     def command(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
         """Return what `run` executes on the host: `argv` after a command that changes the user. May connect."""

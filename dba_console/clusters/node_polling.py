@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from dba_console.clusters.cluster_check import lsn_text
+from dba_console.clusters.cutover_mark import MARK, parse_mark
 from dba_console.clusters.last_primary import LastPrimary, save_last_primary
 from dba_console.clusters.pooler_state import ANSWER_S as CONNECT_S
 from dba_console.clusters.pooler_state import PooledDatabase, open_admin, read_pools
@@ -27,7 +28,15 @@ from dba_console.watch.probes.postgres.connect import (
 )
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.simple_query import last_value
-from dba_console.watch.samples.cluster import NodeDetails, NodeNow, NodeSlotNow, PoolerDatabase, PoolerNow, Sender
+from dba_console.watch.samples.cluster import (
+    STANDBY_MINIMUM_SETTINGS,
+    NodeDetails,
+    NodeNow,
+    NodeSlotNow,
+    PoolerDatabase,
+    PoolerNow,
+    Sender,
+)
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -85,7 +94,8 @@ SELECT row_to_json(x)::text FROM (
          (SELECT coalesce(json_agg(json_build_array(l.slot_name, l.slot_type, l.active, l.wal_status,
                    greatest(0, (CASE WHEN r.standby THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END
                                 - l.restart_lsn)::int8)) ORDER BY l.slot_name), '[]')
-            FROM pg_replication_slots l) AS slots
+            FROM pg_replication_slots l) AS slots,
+         (SELECT min(m.mark) FROM ({mark}) m) AS mark
     FROM (SELECT pg_is_in_recovery() AS standby) r LEFT JOIN pg_stat_wal_receiver w ON true) x
 """
 _DETAILS = """
@@ -97,6 +107,8 @@ SELECT row_to_json(x)::text FROM (
          {archive} AS archive_ready,
          (SELECT coalesce(last_failed_time > last_archived_time, last_failed_time IS NOT NULL) FROM pg_stat_archiver
            WHERE current_setting('archive_mode') <> 'off') AS archive_failing,
+         (SELECT last_archived_wal FROM pg_stat_archiver) AS last_archived,
+         (SELECT setting FROM pg_settings WHERE name = 'data_directory') AS data_directory,
          {history} AS history) x
 """
 _ARCHIVE = """CASE WHEN current_setting('archive_mode') = 'always'
@@ -132,12 +144,15 @@ class _Answer(Struct):
     receiver_application: str | None
     senders: tuple[Sender, ...]
     slots: tuple[NodeSlotNow, ...]
+    mark: str | None
 
 
 class _SlowAnswer(Struct):
     settings: dict[str, str] | None
     archive_ready: int | None
     archive_failing: bool | None
+    last_archived: str | None
+    data_directory: str | None
     history: str | None
 
 
@@ -201,11 +216,13 @@ class NodePoll(_Poll):
     def _ask(self, connection: PGconn, details: bool) -> tuple[NodeNow, NodeDetails | None]:
         control = _CONTROL if self._rights.control else "NULL"
         asked_us = self._clock.mono_us()
-        answer = self._value(connection, _NODE.format(control=control), _ANSWER)
+        answer = self._value(connection, _NODE.format(control=control, mark=MARK), _ANSWER)
         at_us = self._clock.mono_us()
         if (answer.role, answer.started_us) != self._role:
             # Details depend on the role, such as the history of a new timeline: read them too.
             self._role, self._role_from_us, details = (answer.role, answer.started_us), at_us, True
+        values = msgspec.structs.asdict(answer)
+        mark = parse_mark(values.pop("mark"))
         now = NodeNow(
             self.name,
             self._addresses,
@@ -214,13 +231,20 @@ class NodePoll(_Poll):
             role_from_us=self._role_from_us,
             system_identifier=self._identity,
             version=self._rights.version,
-            **msgspec.structs.asdict(answer),
+            cutover=mark,
+            **values,
         )
-        if details and self._cluster:
-            self._save_primary_position(now)
-        return now, self._details(connection) if details else None
+        if not details:
+            return now, None
+        slow = self._slow_answer(connection)
+        if self._cluster:
+            self._save_primary_position(now, slow)
+        return now, NodeDetails(
+            self.name, self._clock.mono_us(), slow.settings or {}, slow.archive_ready, slow.archive_failing,
+            slow.history,
+        )  # fmt: skip
 
-    def _save_primary_position(self, now: NodeNow) -> None:
+    def _save_primary_position(self, now: NodeNow, slow: _SlowAnswer) -> None:
         """Save the primary's position: a failover compares its target with it."""
         if now.role != "primary" or now.lsn is None:
             return
@@ -229,26 +253,25 @@ class NodePoll(_Poll):
                 LastPrimary(
                     cluster=self._cluster, node=self.name, at_us=self._clock.wall_us(), lsn=lsn_text(now.lsn),
                     timeline=now.timeline, system_identifier=now.system_identifier,
+                    data_directory=slow.data_directory, last_archived=slow.last_archived,
+                    settings={name: value for name, value in (slow.settings or {}).items()
+                              if name in STANDBY_MINIMUM_SETTINGS},
                 )
             )  # fmt: skip
         except (OSError, ConsoleError):
             pass  # a full disk or a foreign directory: a failover then reports the loss as unknown
 
-    def _details(self, connection: PGconn) -> NodeDetails:
+    def _slow_answer(self, connection: PGconn) -> _SlowAnswer:
         text = _DETAILS.format(
             archive=_ARCHIVE if self._rights.archive else "NULL::int4",
             history=_HISTORY if self._rights.files else "NULL::text",
         )
         try:
-            slow = self._value(connection, text, _SLOW)
+            return self._value(connection, text, _SLOW)
         except ConnectionLost:
             raise
         except ConsoleError:  # too slow, or refused: the regular poll is more important
-            slow = _SlowAnswer(None, None, None, None)
-        return NodeDetails(
-            self.name, self._clock.mono_us(), slow.settings or {}, slow.archive_ready, slow.archive_failing,
-            slow.history,
-        )  # fmt: skip
+            return _SlowAnswer(None, None, None, None, None, None)
 
     def _value(self, connection: PGconn, sql: str, decoder: Decoder[T]) -> T:
         raw = last_value(connection, _query(sql), SILENCE_S, self._clock)

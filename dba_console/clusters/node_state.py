@@ -17,6 +17,7 @@ from msgspec import Struct
 from dba_console.actions.identity import PRIMARY, ServerIdentity
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed
+from dba_console.clusters.cutover_mark import MARK, parse_mark
 from dba_console.clusters.cutover_plan import replication_address
 from dba_console.core.clock import Clock
 from dba_console.core.config import NodeConfig
@@ -25,8 +26,10 @@ from dba_console.core.fast_start import allow_ssl_import
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.target import parse_conninfo
+from dba_console.watch.probes.host.data_directory import DamagedControl, required_settings
 from dba_console.watch.probes.postgres.connect import refuse_host_override
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
+from dba_console.watch.samples.cluster import CutoverMark
 
 # Queries of a node's state.
 
@@ -45,6 +48,8 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
        r.rolsuper OR pg_has_role(r.oid, 'pg_read_all_stats', 'USAGE') AS sees_all,
        current_setting('archive_mode') <> 'off' AND NOT pg_is_in_recovery()
          AND has_function_privilege('pg_ls_archive_statusdir()', 'EXECUTE') AS reads_archive,
+       pg_is_in_recovery() AND has_function_privilege('pg_read_binary_file(text)', 'EXECUTE') AS reads_control,
+       pg_is_in_recovery() AND has_function_privilege('pg_ls_waldir()', 'EXECUTE') AS reads_waldir,
        has_table_privilege('pg_hba_file_rules', 'SELECT')
          AND has_function_privilege('pg_hba_file_rules()', 'EXECUTE') AS reads_hba,
        (SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
@@ -58,7 +63,8 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
 functions would run with our role's privileges."""
 _RECEIVER = """
 SELECT status, sender_host, sender_port, slot_name::text, received_tli, latest_end_lsn::text,
-       extract(epoch FROM clock_timestamp() - last_msg_receipt_time)::float8 AS last_message_s
+       extract(epoch FROM clock_timestamp() - last_msg_receipt_time)::float8 AS last_message_s,
+       extract(epoch FROM last_msg_receipt_time)::float8 AS last_message_at
   FROM pg_stat_wal_receiver
 """
 _STANDBYS = """
@@ -81,14 +87,18 @@ SELECT name, setting FROM pg_settings
    'wal_keep_size', 'max_slot_wal_keep_size', 'hot_standby_feedback', 'recovery_min_apply_delay', 'cluster_name',
    'recovery_target_timeline', 'synchronous_commit', 'synchronous_standby_names', 'shared_preload_libraries',
    'superuser_reserved_connections', 'shared_buffers', 'port', 'primary_slot_name', 'synchronized_standby_slots',
-   'wal_sender_shutdown_timeout', 'wal_receiver_timeout'])
+   'wal_sender_shutdown_timeout', 'wal_receiver_timeout', 'wal_segment_size'])
 """
 _ARCHIVE = """
-SELECT a.failed_count, a.last_archived_time, a.last_failed_time, a.last_failed_wal,
+SELECT a.failed_count, a.last_archived_wal, a.last_archived_time, a.last_failed_time, a.last_failed_wal,
        coalesce(a.last_failed_time > a.last_archived_time, a.last_failed_time IS NOT NULL) AS failing,
-       {ready} AS ready
+       {ready} AS ready, {seconds} AS seconds
   FROM pg_stat_archiver a
 """
+_SECONDS = """(SELECT extract(epoch FROM a.last_archived_time - d.modification)::float8
+          FROM pg_ls_archive_statusdir() d WHERE d.name = a.last_archived_wal || '.done')"""
+"""From the completion of a WAL file to its archiving: the status file keeps its time when it is renamed to .done
+(xlogarchive.c)."""
 _READY = "(SELECT count(*)::int4 FROM pg_ls_archive_statusdir() WHERE name LIKE '%.ready')"
 _WORK = """
 SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start))
@@ -110,22 +120,31 @@ _EXTENSIONS = "SELECT DISTINCT name::text FROM pg_available_extensions ORDER BY 
 _PRIMARY_CONNINFO = "SELECT setting AS conninfo FROM pg_settings WHERE name = 'primary_conninfo'"
 _USED = "SELECT extname::text AS name FROM pg_extension ORDER BY extname"
 _RECOVERY = """
-SELECT nullif(min_recovery_end_timeline, 0) AS timeline FROM pg_control_recovery()
+SELECT nullif(greatest(min_recovery_end_timeline, {received}), 0) AS timeline FROM pg_control_recovery()
 """
+_RECEIVED_TIMELINE = """(SELECT max(('x' || left(name, 8))::bit(32)::int4) FROM pg_ls_waldir()
+                          WHERE name ~ '^[0-9A-F]{24}$')"""
+"""pg_control of a standby may have an older timeline for minutes after a promotion; its WAL files have the newest."""
+_CONTROL = "SELECT encode(pg_read_binary_file('global/pg_control'), 'hex') AS content"
 _QUERIES = {
     "receiver": _RECEIVER, "standbys": _STANDBYS, "slots": _SLOTS, "settings": _SETTINGS,
     "work": _WORK, "available": _EXTENSIONS, "used": _USED, "upstream": _PRIMARY_CONNINFO,
-    "recovery": _RECOVERY,
+    "mark": MARK,
 }  # fmt: skip
 
 
-def node_queries(*, archive: bool) -> dict[str, str]:
+def node_queries(*, archive: bool, waldir: bool = False) -> dict[str, str]:
     """Return answer name -> query. None needs more than `pg_monitor`; values a role may not see are null or missing.
 
     PostgreSQL checks EXECUTE on a function also in a branch that is not taken: so `archive` tells whether the role may
-    count the waiting WAL files.
+    count the waiting WAL files, and `waldir` whether it may list all of them.
     """
-    return _QUERIES | {"archive": _ARCHIVE.format(ready=_READY if archive else "NULL::int4")}
+    return _QUERIES | {
+        "archive": _ARCHIVE.format(
+            ready=_READY if archive else "NULL::int4", seconds=_SECONDS if archive else "NULL::float8"
+        ),
+        "recovery": _RECOVERY.format(received=_RECEIVED_TIMELINE if waldir else "NULL::int4"),
+    }
 
 
 _CONFIGURED = """
@@ -371,6 +390,8 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     standbys: tuple[dict[str, Any], ...] | None = None
     slots: tuple[dict[str, Any], ...] | None = None
     settings: dict[str, str] = {}
+    required: dict[str, str] = {}
+    """Of a standby: values of its primary's settings, which its own must not be below; empty: unknown."""
     archive: dict[str, Any] | None = None
     work: dict[str, Any] | None = None
     available: tuple[str, ...] | None = None
@@ -382,6 +403,8 @@ class NodeState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: Details = Details()
     unknown: dict[str, str] = {}
     """Failed query -> reason."""
+    cutover: CutoverMark | None = None
+    """The cutover in progress, as this node has it."""
 
     @property
     def reached(self) -> bool:
@@ -414,9 +437,10 @@ def _read(
     identity = connection.read_identity()
     [values] = connection.rows(NODE_STATE, timeout_s=ANSWER_S)
     clock_apart_s = values.pop("clock_s") - clock.wall_us() / 1e6
-    hba, cron = values.pop("reads_hba"), values.pop("reads_cron")
+    hba, cron, control = values.pop("reads_hba"), values.pop("reads_cron"), values.pop("reads_control")
     more = cutover_queries(identity.version_num, hba=hba, cron=bool(cron)) if detailed else {}
-    answers, unknown = _run_queries(connection, node_queries(archive=values.pop("reads_archive")) | more)
+    more |= {"control": _CONTROL} if detailed and control else {}
+    answers, unknown = _run_queries(connection, _node_queries(values) | more)
     return NodeState(
         name=name,
         asked_us=asked_us,
@@ -433,6 +457,7 @@ def _read(
         standbys=_rows(answers, "standbys"),
         slots=_rows(answers, "slots"),
         settings={row["name"]: row["setting"] for row in answers.get("settings", [])},
+        required=_required(_first(answers, "control")),
         archive=_first(answers, "archive"),
         work=_first(answers, "work"),
         available=_names(answers, "available"),
@@ -440,9 +465,15 @@ def _read(
         server_start_us=identity.server_start_us,
         data_directory=config.data_directory or identity.data_directory,
         details=_details(answers, cron, connection) if detailed else Details(),
+        cutover=next((mark for row in answers.get("mark", []) if (mark := parse_mark(row["mark"])) is not None), None),
         unknown=unknown,
         **values,
     )
+
+
+def _node_queries(values: dict[str, Any]) -> dict[str, str]:
+    """Return the queries that the role may run; removes its privileges from the values."""
+    return node_queries(archive=values.pop("reads_archive"), waldir=values.pop("reads_waldir"))
 
 
 def _run_queries(
@@ -530,6 +561,14 @@ def _timeline(identity: ServerIdentity, replayed: int | None) -> int | None:
     if identity.timeline is None or identity.role == PRIMARY or replayed is None:
         return identity.timeline
     return max(identity.timeline, replayed)
+
+
+def _required(row: dict[str, Any] | None) -> dict[str, str]:
+    """Return the values of its primary that a standby replayed last, from its pg_control."""
+    try:
+        return {} if row is None else required_settings(bytes.fromhex(row["content"]))
+    except (DamagedControl, ValueError):
+        return {}
 
 
 def _upstream(rows: list[dict[str, Any]] | None) -> dict[str, str] | None:

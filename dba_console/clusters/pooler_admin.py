@@ -123,8 +123,14 @@ FIRST_CONNECTION_S = 2.0
 """How long RESUME waits for the first server connection of each pool before it restores server_login_retry."""
 POLL_S = 0.02
 """Poll interval for conditions that take milliseconds."""
+SENT_POLL_S = 0.002
+"""The same while clients wait for nothing else."""
 SHORT_RETRY = "0.1"
 """Seconds: server_login_retry while clients are resumed. With 0 it would retry without pause if the server is down."""
+WAIT_LIMIT = "query_wait_timeout"
+"""Seconds after which PgBouncer disconnects a client that waits, also in a pause."""
+SERVED_S = 10.0
+"""How long clients that waited are given to get a server connection, before that limit applies again."""
 PAUSE_SENT_S = 1.0
 """Time for PAUSE of a database to arrive before PAUSE without a database is sent."""
 LOGIN_S = 1.0
@@ -156,6 +162,24 @@ class PoolerAdmin:
                 self._resume_after_failure(names, error)
                 raise
 
+    def hold(self, databases: Sequence[str], timeout_s: float, stop: Callable[[], bool]) -> bool:
+        """Pause the clients, and after `timeout_s` disconnect them: new ones wait until RESUME. For a server that does
+        not answer, where transactions never end. Return whether they were disconnected. Raises ConsoleError.
+
+        KILL drops clients and server connections at once (admin.c, admin_cmd_kill).
+        """
+        try:
+            self.pause(databases, timeout_s, stop)
+        except PauseExpired:
+            pass
+        else:
+            return False
+        with self._console() as control:
+            names = self._names(control, databases)
+            for name in set(names) - self._paused_names(control):
+                control.execute(f"KILL {quote_name(name)}")
+        return True
+
     def resume(self, databases: Sequence[str]) -> None:
         """Resume the clients of `databases`, also if the whole pooler is paused; no effect on one that is not paused.
         Raises ConsoleError."""
@@ -177,20 +201,41 @@ class PoolerAdmin:
     def pause_warnings(self, databases: Sequence[str]) -> list[str]:
         """Return warnings for the operator before the pause, as sentences."""
         with self._console() as control:
-            names, settings = self._names(control, databases), self._settings(control)
+            names = self._names(control, databases)
             found = self._session_mode_warnings(control, names)
             if not self._covers_all_databases(control, names):
                 found += self._pool_size_warnings(control, names)
-            if (limit := settings.get("query_wait_timeout", "0")) != "0":
-                found.append(
-                    f'pooler "{self._name}" disconnects clients that waited {clean(limit)} s (query_wait_timeout): the '
-                    "cutover must be shorter than that"
-                )
             return found
 
-    def reload(self, leading: Mapping[str, tuple[str, str]] | None = None) -> None:
+    def wait_limits(self) -> dict[str, str]:
+        """Return the settings by which the pooler disconnects clients that wait, with their values."""
+        with self._console() as control:
+            limit = self._settings(control).get(WAIT_LIMIT, "0")
+        return {} if limit in ("0", "0.0") else {WAIT_LIMIT: limit}
+
+    def lift_wait_limits(self, limits: Collection[str]) -> None:
+        """Let paused clients wait without limit. RELOAD undoes it. Raises ConsoleError."""
+        with self._console() as control:
+            for name in limits:
+                control.execute(f"SET {name} = '0'")
+
+    def restore_wait_limits(self, limits: Mapping[str, str], databases: Sequence[str]) -> None:
+        """Restore the settings, when no resumed client has waited longer than they allow. Raises ConsoleError."""
+        with self._console() as control:
+            names = self._names(control, databases)
+            shortest = min((float(value) for value in limits.values()), default=0.0)
+
+            def served() -> bool:
+                return all(_count(pool, "maxwait") < shortest for pool in self._pools(control, names))
+
+            self._wait_until(served, SERVED_S)
+            for name, value in limits.items():
+                control.execute(f"SET {name} = '{value}'")
+
+    def reload(self, leading: Mapping[str, tuple[str, str]] | None = None, *, unlimited: Collection[str] = ()) -> None:
         """Reload the pooler's file, and check that each database of `leading` has its host and port.
 
+        RELOAD reads the file's value of each setting again: `unlimited` are set to 0 right after it.
         Raises ConsoleError. Version 1.18 reports success for RELOAD also if the file cannot be read: hence the check.
         """
         with self._console() as control:
@@ -200,6 +245,8 @@ class PoolerAdmin:
                 raise
             except ConsoleError as error:
                 raise ConsoleError(f"{error.message}: {self._file_names_text(control)}", hint=error.hint) from None
+            for name in unlimited:
+                control.execute(f"SET {name} = '0'")
             self._register_databases(control, leading or {})
             rows = control.execute("SHOW DATABASES")  # a socket directory is a host
             addresses = {row.get("name"): (row.get("host", ""), row.get("port", "")) for row in rows}
@@ -226,7 +273,7 @@ class PoolerAdmin:
             waiting = [self._send(f"PAUSE {quote_name(name)}", opened) for name in names]
             if self._covers_all_databases(control, names):
                 # Both, because SHOW DATABASES shows only PAUSE of a database, which is refused after the other.
-                self._wait_until(lambda: set(names) <= self._paused_names(control), PAUSE_SENT_S)
+                self._wait_until(lambda: set(names) <= self._paused_names(control), PAUSE_SENT_S, SENT_POLL_S)
                 waiting.append(self._send("PAUSE", opened))
         checked_us = self._clock.mono_us()
         while waiting or (paused and find_blockers(control, names)):
@@ -372,10 +419,10 @@ class PoolerAdmin:
             "login has been failing); set min_pool_size = 0 before"
         ]
 
-    def _wait_until(self, reached: Callable[[], bool], timeout_s: float) -> None:
+    def _wait_until(self, reached: Callable[[], bool], timeout_s: float, poll_s: float = POLL_S) -> None:
         until_us = self._clock.mono_us() + int(timeout_s * 1e6)
         while not reached() and self._clock.mono_us() < until_us:
-            threading.Event().wait(POLL_S)
+            threading.Event().wait(poll_s)
 
 
 def _has_server_connection(pool: Mapping[str, str]) -> bool:

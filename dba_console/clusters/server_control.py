@@ -12,7 +12,7 @@ import pwd
 import re
 import shlex
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dba_console.clusters import host_scripts
 from dba_console.clusters.node_host import Host, HostConnectionLost, confining_unit, last_line, last_word
@@ -32,6 +32,8 @@ POSTMASTER_START_S, STOP_CHECK_S = 10.0, 1.0
 """Time for a postmaster to appear after a successful start command; interval of checks for a stop request."""
 _USUAL_OWNER = "postgres"
 """Account used if others may not see the data directory, as in /var/lib/pgsql."""
+ALONE = "dba_console.alone=on"
+"""Option before those of a start for crash recovery only: the next start does not repeat them."""
 CLEAN_STATES = ("shut down", "shut down in recovery")
 _BEGIN, _END = "# dba-console: standby\n", "# dba-console: end\n"
 _BLOCK = re.compile(rf"^{_BEGIN}.*?^{_END}", re.M | re.S)
@@ -131,7 +133,7 @@ class ServerControl:
         seconds = str(max(1, math.ceil(timeout_s)))
         if self._kind == "pg_ctlcluster":
             return self._pg_ctlcluster("start", "--", "-t", seconds)
-        directory, options = self._previous_start_options()
+        directory, options = self.previous_start_options()
         argv = [self.program("pg_ctl"), "start", "-D", directory, "-w", "-t", seconds, "-l", self.log_path]
         if options:
             argv += ["-o", shlex.join(options)]
@@ -153,10 +155,29 @@ class ServerControl:
         )
         return self._confirm_state(ended, "ready", timeout_s)
 
+    def kill(self, timeout_s: float) -> None:
+        """Kill all processes of the server with SIGKILL: for one that is frozen. It needs crash recovery afterwards.
+
+        Raises ConsoleError if a process remains.
+        """
+        argv = ["sh", "-c", host_scripts.KILL, "sh", self.data_directory, str(math.ceil(timeout_s))]
+        ended = self.host.run(argv, user=self.owner(), timeout_s=timeout_s + 5)
+        if ended.code != 0:
+            raise ConsoleError(f"{self.name} cannot be killed: {last_line(ended)}")
+
     @property
     def log_path(self) -> str:
         """Log file (-l) of a server started by pg_ctl."""
         return f"{self.data_directory}/dba-console-start.log"
+
+    @property
+    def log_command(self) -> str | None:
+        """The command that shows its log, if pg_ctl does not start it; empty: not known. None: see `log_path`."""
+        if self._kind == "systemd":
+            return f"journalctl -u {self._unit}"
+        if self._kind == "pg_ctlcluster":
+            return f"tail /var/log/postgresql/postgresql-{self._unit.replace('/', '-')}.log"
+        return "" if self._config.start else None
 
     # -- standby -------------------------------------------------------------------------------------------------
 
@@ -170,10 +191,18 @@ class ServerControl:
         values = f"primary_conninfo = {_quoted(primary_conninfo)}\nprimary_slot_name = {_quoted(slot or '')}\n"
         self._write_settings(f"{_BEGIN}{values}{_END}")
 
-    def fence(self) -> None:
-        """Write standby.signal, so that the stopped server can only start as a standby. Safe to repeat."""
-        self._refuse_running("made a standby")
+    def fence(self, *, running_too: bool = False) -> None:
+        """Write standby.signal, so that the stopped server can only start as a standby. Safe to repeat.
+
+        With `running_too` before it is stopped: a supervisor may start it again at once.
+        """
+        if not running_too:
+            self._refuse_running("made a standby")
         self.host.write(f"{self.data_directory}/standby.signal", b"", user=self.owner())
+
+    def is_fenced(self) -> bool:
+        """Whether its data directory has standby.signal. Raises ConsoleError."""
+        return self.host.read(f"{self.data_directory}/standby.signal", user=self.owner()) is not None
 
     def undo_standby(self) -> None:
         """Undo make_standby: the server starts as a primary again. Safe to repeat."""
@@ -190,24 +219,29 @@ class ServerControl:
         self._refuse_running("rewound")
         state = self.control_file().state
         # A complete pg_rewind leaves `in archive recovery`: then its record counts, as long as no server was started.
-        if state not in CLEAN_STATES and not self._was_rewound():
+        if state not in CLEAN_STATES and not self.was_rebuilt():
             raise Refused(
                 f"{self.name} was not shut down: pg_control says `{state}`, and pg_rewind needs `shut down`",
-                hint="start and stop it once with standby.signal in its data directory, or copy it from the primary",
+                hint="complete its crash recovery first, or copy it from the primary",
             )
         options, passfile = _without_password(source_conninfo)
-        argv = ["pg_rewind", "-D", self.data_directory, f"--source-server={options}", "-P"]
+        argv = ["pg_rewind", "-D", self.data_directory, f"--source-server={options}", "-P", *self._restore_options()]
         return self._rebuild("dry" if dry_run else "rewind", argv + ["-n"] * dry_run, passfile, timeout_s)
 
-    def clone(self, source_conninfo: str, timeout_s: float) -> CommandResult:
+    def clone(
+        self, source_conninfo: str, timeout_s: float, tablespaces: Mapping[int, str] | None = None
+    ) -> CommandResult:
         """Replace the stopped server's data directory by a base backup of the source, configured as a standby.
 
-        The old directory is renamed to DIRECTORY.before-TIME and kept. `code` and errors as for `rewind`.
+        The old directory is renamed to DIRECTORY.before-TIME and kept, and so are the contents of its `tablespaces`
+        (oid -> location on the source). `code` and errors as for `rewind`.
         """
         if self.host.run(["test", "-e", self.data_directory], user=self.owner(), repeatable=True).code == 0:
             self._refuse_running("copied")
         options, passfile = _without_password(source_conninfo)
         argv = ["pg_basebackup", "-d", options, "-X", "stream", "-c", "fast", "-P", "-w"]
+        for oid, location in (tablespaces or {}).items():
+            argv.append(f"--tablespace-mapping={location}={self._tablespace(oid, location)}/{host_scripts.NEW}")
         return self._rebuild("clone", argv, passfile, timeout_s)
 
     # -- internals -----------------------------------------------------------------------------------------------
@@ -221,15 +255,74 @@ class ServerControl:
             raise ConfigError(f"{self.name}: the directory of its programs is unknown", hint="set bin_directory")
         return f"{self._bin}/{name}"
 
+    def previous_start_options(self) -> tuple[str, list[str]]:
+        """Return the directory and the other options of the last start, from postmaster.opts."""
+        options = _OPTION.findall(self._read_postmaster_opts())
+        if ALONE in options:
+            del options[options.index(ALONE) - 1 :]
+        directory = self.data_directory
+        if "-D" in options[:-1]:
+            at = options.index("-D")
+            given_directory = options[at + 1]
+            del options[at : at + 2]
+            # -D may be a directory of configuration files only; in a copied data directory it names the original. A
+            # relative one was relative to a directory that is not known.
+            if (
+                given_directory.startswith("/")
+                and self.host.run(
+                    ["test", "-e", f"{given_directory}/PG_VERSION"], user=self.owner(), repeatable=True
+                ).code
+                == 1
+            ):
+                directory = given_directory
+        return directory, options
+
     def _pg_ctlcluster(self, *arguments: str) -> list[str]:
         version, _, cluster = self._unit.partition("/")
         # The owner may run it; for root it uses systemd, if systemd manages the cluster.
         user = None if self.host.account() == self.owner() else "root"
         return self.host.command(["pg_ctlcluster", version, cluster, *arguments], user=user)
 
-    def _was_rewound(self) -> bool:
-        record = self.host.read(f"{self.data_directory}.dba-console/done", user=self.owner())
-        return (record or b"").startswith(b"rewind ")
+    def _tablespace(self, oid: int, location: str) -> str:
+        """Return where this server has the tablespace; one that it does not have yet needs an empty directory."""
+        links = [f"{self.data_directory}{copy}/pg_tblspc/{oid}" for copy in ("", f".{host_scripts.NEW}")]
+        script = 'readlink "$1" || readlink "$2" || [ -z "$(ls -A "$3" 2>/dev/null)" ] || exit 9'
+        ended = self.host.run(["sh", "-c", script, "sh", *links, location], user=self.owner(), repeatable=True)
+        own = ended.output.strip().removesuffix(f"/{host_scripts.NEW}") or location
+        if ended.code == 9:
+            raise Refused(
+                f"{self.name}: {location} on {self.host.name} is not empty, and not a tablespace of this server",
+                hint="the tablespace of the source needs this directory: empty it, or check that the hosts differ",
+            )
+        if any(sign in f"{own}{location}" for sign in "=\\\n"):
+            raise Unsupported(f"{self.name}: pg_basebackup cannot map the tablespace in {location}")
+        return own
+
+    def was_rebuilt(self) -> bool:
+        """Whether pg_rewind or a copy has completed, and no server was started on its result since."""
+        script = '[ "$(cksum <"$1/global/pg_control")" = "$(sed "s/^[a-z]* //" "$1.dba-console/done")" ]'
+        ended = self.host.run(["sh", "-c", script, "sh", self.data_directory], user=self.owner(), repeatable=True)
+        return ended.code == 0
+
+    def _restore_options(self) -> list[str]:
+        """Return the options with which pg_rewind fetches WAL that is no longer in pg_wal by restore_command."""
+        directory, options = self.previous_start_options()
+        files = [one.partition("=")[2] for one in options if one.startswith("config_file=")]
+        if directory != self.data_directory:
+            files.append(f"{directory}/postgresql.conf")
+        configured = [f"--config-file={files[0]}"] if files else []
+        argv = [self.program("postgres"), "-D", directory, "-C", "restore_command", *options]
+        ended = self.host.run(argv, user=self.owner(), repeatable=True)
+        if ended.code != 0 or not ended.output.strip():
+            return []
+        return ["--restore-target-wal", *configured] if self._knows(configured) else []
+
+    def _knows(self, options: list[str]) -> bool:
+        """Whether pg_rewind has these options: --config-file exists since 15."""
+        if not options:
+            return True
+        ended = self.host.run([self.program("pg_rewind"), "--help"], user=self.owner(), repeatable=True)
+        return "--config-file" in ended.output
 
     def _rebuild(self, how: str, argv: list[str], passfile: bytes, timeout_s: float) -> CommandResult:
         argv[0] = self.program(argv[0])
@@ -319,22 +412,6 @@ class ServerControl:
             return pwd.getpwuid(os.stat(self.data_directory).st_uid).pw_name
         except (OSError, KeyError):
             return None
-
-    def _previous_start_options(self) -> tuple[str, list[str]]:
-        """Return the directory and the other options of the last start, from postmaster.opts."""
-        options = _OPTION.findall(self._read_postmaster_opts())
-        directory = self.data_directory
-        if "-D" in options[:-1]:
-            at = options.index("-D")
-            given_directory = options[at + 1]
-            del options[at : at + 2]
-            # -D may be a directory of configuration files only; in a copied data directory it names the original.
-            if (
-                self.host.run(["test", "-e", f"{given_directory}/PG_VERSION"], user=self.owner(), repeatable=True).code
-                == 1
-            ):
-                directory = given_directory
-        return directory, options
 
     def _read_postmaster_opts(self) -> str:
         data = self.host.read(f"{self.data_directory}/postmaster.opts", user=self.owner())

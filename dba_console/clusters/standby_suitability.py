@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, unknown, warning
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.replication_access import other_nodes
-from dba_console.clusters.survey import Survey, find_upstream
+from dba_console.clusters.survey import Survey, ahead_of, find_upstream
 from dba_console.watch.samples.cluster import STANDBY_MINIMUM_SETTINGS
 
 
@@ -229,6 +229,25 @@ def check_other_standbys(found: Survey, primary: NodeState, target: NodeState) -
             yield warning(f"settings.{node.name}", text,
                           breaks=f"{node.name} stops its replay when it follows {target.name}",
                           fix=f"raise them on {node.name}, and restart it")  # fmt: skip
+
+
+def check_positions(found: Survey, primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:
+    """Check that no standby is further than the primary, which `survey` reads after it."""
+    for node in found.nodes:
+        if node is not primary and (text := ahead_text(primary, node)):
+            yield failed(f"differs.{node.name}", text,
+                         breaks="it has replayed WAL that the primary does not have: its data are wrong",
+                         fix=f"rebuild {node.name}: pg_rewind, or a new base backup")  # fmt: skip
+
+
+def ahead_text(primary: NodeState, standby: NodeState) -> str:
+    """Return that a standby has replayed more than the primary has written; empty: it has not."""
+    if not ahead_of(primary, standby):
+        return ""
+    return (
+        f"{standby.name} has replayed up to {standby.replayed_lsn}, further than {primary.name} has written "
+        f"({primary.lsn}): their data differ"
+    )
 
 
 def _check_upstream(found: Survey, node: NodeState, target: NodeState) -> Iterator[ClusterCheck]:

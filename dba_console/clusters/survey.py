@@ -10,17 +10,21 @@ import msgspec
 from msgspec import Struct
 
 from dba_console.actions.identity import PRIMARY
+from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_plan import node_address
 from dba_console.clusters.host_facts import HostState, read_host
 from dba_console.clusters.last_primary import LastPrimary, load_last_primary, save_last_primary
 from dba_console.clusters.node_state import NodeState, read_node
 from dba_console.clusters.pooler_file import check_file
 from dba_console.clusters.pooler_state import PoolerState, read_pooler
+from dba_console.clusters.recovery_progress import RecoveryProgress, read_recovery
+from dba_console.clusters.server_control import ServerControl
 from dba_console.core.clock import Clock
 from dba_console.core.config import ClusterConfig
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
+from dba_console.watch.samples.cluster import STANDBY_MINIMUM_SETTINGS, CutoverMark
 
 TIMEOUT_S = 15.0
 """Total timeout: each query has its own timeout, but name resolution has only this one."""
@@ -35,12 +39,22 @@ class Survey(Struct, frozen=True, kw_only=True):
     took_s: float = 0.0
     hosts: dict[str, HostState] = {}
     """Node name -> host, of the nodes that answer; empty without a target."""
+    clients_configured: bool = True
+    """Whether the configuration has how clients connect, for the heartbeat."""
     seen: LastPrimary | None = None
     """The last known primary, if none answers now."""
+    recovery: RecoveryProgress | None = None
+    """Progress of the last known primary, if it starts up; None: it does not, or its host cannot be read."""
 
     @property
     def primaries(self) -> list[NodeState]:
         return [node for node in self.nodes if node.role == PRIMARY]
+
+    @property
+    def cutover(self) -> CutoverMark | None:
+        """The cutover in progress: as the primary has it, without one as any node has it."""
+        asked = self.primaries or self.nodes
+        return next((node.cutover for node in asked if node.cutover is not None), None)
 
     def node(self, name: str) -> NodeState | None:
         return next((node for node in self.nodes if node.name == name), None)
@@ -72,8 +86,12 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
     _run_in_parallel(calls, clock, until_us)
     timeout_text = f"no answer within {TIMEOUT_S:g} s"
     answers = tuple(nodes.get(one) or NodeState(name=one, error=timeout_text, asked_us=wall_us) for one in config.nodes)
+    answers = _read_primary_last(answers, config, clock)
     hosts: dict[str, HostState] = {}
+    seen = None if any(node.role == PRIMARY for node in answers) else load_last_primary(name)
+    recovery = None
     if to is not None:
+        recovery = _read_recovery(answers, config, seen, clock)
         _read_hosts(hosts, poolers, answers, config, to, clock, until_us)
     return Survey(
         cluster=name,
@@ -82,9 +100,46 @@ def survey(name: str, config: ClusterConfig, clock: Clock, *, to: str | None = N
         poolers=tuple(
             poolers.get(one) or PoolerState(name=one, error=timeout_text, asked_us=wall_us) for one in config.poolers
         ),
+        clients_configured=config.clients is not None,
         took_s=(clock.mono_us() - started_us) / 1e6,
-        seen=None if any(node.role == PRIMARY for node in answers) else load_last_primary(name),
+        seen=seen,
+        recovery=recovery,
     )
+
+
+def _read_recovery(
+    nodes: Sequence[NodeState], config: ClusterConfig, seen: LastPrimary | None, clock: Clock
+) -> RecoveryProgress | None:
+    starting = [node.name for node in nodes if node.failure == "starting"]
+    if len(starting) != 1:
+        return None
+    name = starting[0]
+    directory = config.nodes[name].data_directory or (seen.data_directory if seen and seen.node == name else None)
+    if directory is None:
+        return None
+    try:
+        return read_recovery(ServerControl(name, config.nodes[name], directory, None, clock))
+    except (ConsoleError, OSError):
+        return None
+
+
+def _read_primary_last(nodes: tuple[NodeState, ...], config: ClusterConfig, clock: Clock) -> tuple[NodeState, ...]:
+    """Read the position of the primary again if a standby seems to be further: it may have been asked later."""
+    primaries = [node for node in nodes if node.role == PRIMARY]
+    if len(primaries) != 1 or not any(ahead_of(primaries[0], node) for node in nodes):
+        return nodes
+    again = read_node(primaries[0].name, config.nodes[primaries[0].name], clock)
+    if again.role != PRIMARY:
+        return nodes
+    later = msgspec.structs.replace(primaries[0], lsn=again.lsn)
+    return tuple(later if node is primaries[0] else node for node in nodes)
+
+
+def ahead_of(primary: NodeState, node: NodeState) -> bool:
+    """Whether a standby has replayed more than the primary had written when each was read."""
+    if node is primary or primary.lsn is None or node.replayed_lsn is None:
+        return False
+    return parse_lsn(node.replayed_lsn) > parse_lsn(primary.lsn)
 
 
 def _unreadable(error: Exception) -> str:
@@ -143,7 +198,9 @@ def save_primary_position(found: Survey) -> None:
         save_last_primary(
             LastPrimary(
                 cluster=found.cluster, node=one.name, at_us=one.asked_us, lsn=lsn, timeline=one.timeline,
-                system_identifier=one.system_identifier,
+                system_identifier=one.system_identifier, data_directory=one.data_directory,
+                settings={key: one.settings[key] for key in STANDBY_MINIMUM_SETTINGS if key in one.settings},
+                last_archived=(one.archive or {}).get("last_archived_wal"),
             )
         )  # fmt: skip
 

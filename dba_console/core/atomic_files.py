@@ -3,6 +3,7 @@ read without following links."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -36,6 +37,16 @@ def read_small(path: str | Path, limit: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         return file.read(limit)
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a file that someone else may have made, for reading: opening or reading a pipe or a device could take for
+    ever. Raises OSError, also if it is not a regular file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 @contextmanager

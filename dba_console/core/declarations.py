@@ -227,20 +227,20 @@ def declared_fields(kind: type[Struct]) -> dict[str, FieldInfo]:
 
 @functools.cache
 def field_notes(kind: type[Struct]) -> dict[str, str]:
-    """Return the docstring below each field of a struct and its bases, on one line."""
+    """Return the docstring below each field of a struct, its bases and the structs it joins, on one line."""
     import ast
     import inspect
     import textwrap
 
+    notes: dict[str, str] = {}
+    for base in (*kind.__bases__, *getattr(kind, "joins", ())):
+        if base is not Struct and issubclass(base, Struct):
+            notes |= field_notes(base)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     except OSError:
-        return {}  # no source files: messages have no hint
+        return notes  # made of other structs, or no source files: messages have no hint
     assert isinstance(tree, ast.ClassDef)
-    notes: dict[str, str] = {}
-    for base in kind.__bases__:
-        if base is not Struct and issubclass(base, Struct):
-            notes |= field_notes(base)
     name: str | None = None
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

@@ -19,13 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.paths import SOCKET_PATH_LIMIT
 from dba_console.core.target import conninfo as conninfo
 from dba_console.demo.binaries import Binaries, find_binaries, is_readable_by_all
 from dba_console.demo.cleanup_process import CleanupProcess
 from dba_console.demo.server_account import Account, clean_environment, server_account
-from dba_console.watch.probes.host.kernel_files import list_pids, read_stat
 
 # The postmaster process: start, stop in each of PostgreSQL's modes, kill, SIGSTOP. Linux only.
 
@@ -68,10 +69,11 @@ class PostmasterChild:
 
     def stop(self, mode: str, timeout_s: float) -> None:
         """Stop it: smart, fast or immediate. After the timeout it is killed."""
-        children = child_pids(self.pid)
+        children = child_processes(self.pid)
         if self.running:
             self._process.send_signal(_SIGNALS[mode])
-            send_signals([self.pid, *children], signal.SIGCONT)  # a stopped process handles no other signal
+            self._process.send_signal(signal.SIGCONT)  # a stopped process handles no other signal
+            send_signals(children, signal.SIGCONT)
             try:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
@@ -80,7 +82,7 @@ class PostmasterChild:
 
     def kill(self) -> None:
         """Send SIGKILL, as the kernel's OOM killer does; return when its children have ended too."""
-        children = child_pids(self.pid)
+        children = child_processes(self.pid)
         self._process.kill()
         send_signals(children, signal.SIGCONT)
         self._reap_all(children)
@@ -91,7 +93,7 @@ class PostmasterChild:
             raise ConnectError("the server is not running")
         self._process.send_signal(number)
 
-    def _reap_all(self, children: list[int]) -> None:
+    def _reap_all(self, children: list[psutil.Process]) -> None:
         """Reap it and wait for its children: one that holds shared memory keeps the next server from starting."""
         self._process.wait(30.0)  # even SIGKILL waits for a frozen file system; an error is better than a hang
         send_signals(_wait_ended(children, 10.0), signal.SIGKILL)
@@ -158,21 +160,32 @@ class PgCtlServer:
         os.kill(pid, number)
 
     def _stop_process(self, pid: int, number: signal.Signals, timeout_s: float) -> None:
-        children = child_pids(pid)
-        send_signals([pid], number)
-        send_signals([pid, *children], signal.SIGCONT)
-        send_signals(_wait_ended([pid], timeout_s), signal.SIGKILL)
+        children = child_processes(pid)
+        try:
+            server = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            return
+        send_signals([server], number)
+        send_signals([server, *children], signal.SIGCONT)
+        send_signals(_wait_ended([server], timeout_s), signal.SIGKILL)
         send_signals(_wait_ended(children, 10.0), signal.SIGKILL)
         # Reaped as well, by process 1: until then its lock file prevents a new server.
-        _wait_ended([pid], 10.0, "")
+        psutil.wait_procs([server], 10.0)
 
 
-def _wait_ended(pids: Iterable[int], timeout_s: float, entry: str = "exe") -> list[int]:
-    """Wait until the processes have ended, when their `exe` is gone; return those that have not after the timeout."""
+def _wait_ended(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Wait until the processes have ended, reaped or not; return those that have not after the timeout."""
     until = time.monotonic() + timeout_s
-    while (left := [pid for pid in pids if os.path.exists(f"/proc/{pid}/{entry}")]) and time.monotonic() < until:
+    while (left := [process for process in processes if _is_alive(process)]) and time.monotonic() < until:
         time.sleep(0.01)
     return left
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def is_ready(data_directory: Path, pid: int) -> bool:
@@ -184,17 +197,20 @@ def is_ready(data_directory: Path, pid: int) -> bool:
     return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[7].strip() in _READY
 
 
-def child_pids(pid: int) -> list[int]:
-    """Return the pids whose parent is `pid`, in no order."""
-    return [one for one in list_pids("/proc") if (stat := read_stat("/proc", one)) is not None and stat.parent == pid]
+def child_processes(pid: int) -> list[psutil.Process]:
+    """Return the children of a process, in no order; empty if it has ended."""
+    try:
+        return list(psutil.Process(pid).children())
+    except psutil.NoSuchProcess:
+        return []
 
 
-def send_signals(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each of several processes; one that has ended is skipped."""
-    for pid in pids:
+def send_signals(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to each of several processes; one that has ended is skipped, also if its pid is another's now."""
+    for process in processes:
         try:
-            os.kill(pid, number)
-        except ProcessLookupError:
+            process.send_signal(number)
+        except psutil.NoSuchProcess:
             pass
 
 

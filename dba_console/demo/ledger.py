@@ -5,7 +5,7 @@ before the transaction begins, `acked` after its COMMIT was acknowledged. After 
 outcome of a transaction is unknown: its id is never sent again. The table has no unique constraint, so that duplicate
 rows are visible. It runs as a separate process:
 
-    python -m dba_console.demo.ledger DIRECTORY CONNINFO [--clients N] [--rate PER_S]
+    python -m dba_console.demo.ledger DIRECTORY CONNINFO [--clients N] [--rate PER_S] [--first N]
 
 until SIGTERM. It works behind PgBouncer in transaction mode: it prepares no statement and leaves nothing in a session.
 """
@@ -99,20 +99,21 @@ class LedgerVerdict:
 
 
 def start_ledger(
-    directory: Path, conninfo: str, *, clients: int = CLIENTS, rate_per_s: float = RATE_PER_S
+    directory: Path, conninfo: str, *, clients: int = CLIENTS, rate_per_s: float = RATE_PER_S, first: int = 1
 ) -> subprocess.Popen[bytes]:
     """Start the load as a process that ends with this one, or at SIGTERM. Its errors go to `errors.log` in `directory`.
-    Call it from the main thread; `conninfo` contains no password (use a passfile)."""
+    Call it from the main thread; `conninfo` contains no password (use a passfile). The number of the first client is
+    `first`: several loads on one table differ in it."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "dba_console.demo.ledger", str(directory), conninfo]
-    command += ["--clients", str(clients), "--rate", str(rate_per_s)]
+    command += ["--clients", str(clients), "--rate", str(rate_per_s), "--first", str(first)]
     environment = clean_environment(os.environ.get("HOME", "/"))
     with (directory / "errors.log").open("ab") as log:
         return start_child(command, output=log, environment=environment)
 
 
-def prepare(conninfo: str, clients: int) -> None:
-    """Create missing tables, and a total for each client. Raises ConnectError or ConsoleError with the server's
+def prepare(conninfo: str, numbers: range) -> None:
+    """Create missing tables, and a total for each client number. Raises ConnectError or ConsoleError with the server's
     message."""
     import psycopg
 
@@ -123,9 +124,9 @@ def prepare(conninfo: str, clients: int) -> None:
                 if connection.execute("select to_regclass(%s)", [name]).fetchone() == (None,):
                     connection.execute(statement.encode())
             connection.execute(
-                "insert into public.ledger_totals (client) select c from generate_series(1, %s) c"
+                "insert into public.ledger_totals (client) select c from unnest(%s::int[]) c"
                 " where not exists (select from public.ledger_totals t where t.client = c)",
-                [clients],
+                [list(numbers)],
             )
     except psycopg.OperationalError as error:
         raise ConnectError(f"cannot prepare the ledger's tables: {_error_message(error)}") from None
@@ -256,6 +257,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--rate", type=float, default=RATE_PER_S, help="transactions per second of all clients together"
     )
+    parser.add_argument("--first", type=int, default=1, help="number of the first client")
     given = parser.parse_args(arguments)
     if given.clients < 1 or given.rate <= 0:
         parser.error("--clients must be at least 1 and --rate above 0")
@@ -263,14 +265,15 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        _run(given.directory, given.conninfo, given.clients, given.rate, stop)
+        numbers = range(given.first, given.first + given.clients)
+        _run(given.directory, given.conninfo, numbers, given.clients / given.rate, stop)
     except ConsoleError as error:
         print(error, file=sys.stderr)
         return int(error.code)
     return 0
 
 
-def _run(directory: Path, conninfo: str, clients: int, rate_per_s: float, stop: threading.Event) -> None:
+def _run(directory: Path, conninfo: str, numbers: range, period_s: float, stop: threading.Event) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -279,8 +282,8 @@ def _run(directory: Path, conninfo: str, clients: int, rate_per_s: float, stop: 
         raise ConsoleError(f"another load is using the ledgers in {directory}") from None
     except OSError as error:
         raise ConsoleError(f"cannot write ledgers in {directory}: {error.strerror}") from None
-    prepare(conninfo, clients)
-    loads = [_Client(directory, conninfo, client, clients / rate_per_s, stop) for client in range(1, clients + 1)]
+    prepare(conninfo, numbers)
+    loads = [_Client(directory, conninfo, client, period_s, stop) for client in numbers]
     threads = [threading.Thread(target=load.run, daemon=True) for load in loads]
     for thread in threads:
         thread.start()

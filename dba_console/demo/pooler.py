@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from dba_console.core.errors import ConnectError
-from dba_console.demo.cluster import SUPERUSER, conninfo, send_signals
+from dba_console.demo.cluster import SUPERUSER, conninfo
 from dba_console.demo.server_account import Account, clean_environment
 
 START_S = 10.0
@@ -85,8 +86,7 @@ class Pooler:
         lines = self.config.read_text().splitlines(keepends=True)
         changed = (f"pool_mode = {mode}\n" if line.startswith("pool_mode") else line for line in lines)
         self.config.write_text("".join(changed))
-        if (pid := self.pid) is not None:
-            send_signals([pid], signal.SIGHUP)
+        self._signal(signal.SIGHUP)
 
     @property
     def pid(self) -> int | None:
@@ -100,9 +100,16 @@ class Pooler:
     def stop(self) -> None:
         """End it at once, with every connection through it. May be called twice."""
         until = time.monotonic() + START_S
-        while (pid := self.pid) is not None:
-            send_signals([pid], signal.SIGKILL if time.monotonic() > until else signal.SIGQUIT)
+        while self._signal(signal.SIGKILL if time.monotonic() > until else signal.SIGQUIT):
             time.sleep(0.02)
+
+    def _signal(self, number: signal.Signals) -> bool:
+        """Send it a signal; return whether it ran."""
+        if (pid := self.pid) is None:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        return True
 
     @property
     def _log(self) -> Path:

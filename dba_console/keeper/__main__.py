@@ -6,7 +6,7 @@ Its input is JSON on standard input (a memory file, since it contains secrets); 
 the command was started. `dba_console.keeper.launch` starts it, `dba_console.keeper.command_status` reads its records.
 
 If the keeper is killed, the command is not: it ends when it next prints (SIGPIPE), or runs to its end if it does not.
-The status is then `lost` (`command_status`).
+The status is then `lost` (`command_status`), and the run waits until no process of the command is left.
 
 Only modules of the standard library that load quickly are imported: it may live for hours beside each command.
 """

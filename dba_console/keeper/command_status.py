@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
 from dba_console.core.atomic_files import write_atomically
-from dba_console.keeper.proc import boot_id, is_alive
+from dba_console.keeper.proc import boot_id, is_alive, living_process
 
 State = Literal["absent", "running", "ended", "lost"]
 NOTE_TIMEOUT_S = 1.0
@@ -77,14 +77,19 @@ class ExitRecord:
 
 @dataclass(frozen=True, slots=True)
 class CommandStatus:
-    """`lost`: the keeper is gone without a record, so how the command ended is unknown."""
+    """`lost`: the keeper is gone without a record. The command may still run, unattended; how it ended is unknown."""
 
     state: State
     running: RunningRecord | None = None
     exit: ExitRecord | None = None
     child_alive: bool | None = None
-    """None if unknown: it had not been recorded when the keeper was lost."""
+    """Whether a process of the command lives; None if unknown: it had not been recorded when the keeper was lost."""
     stopping_by: str | None = None
+
+    @property
+    def runs(self) -> bool:
+        """The command runs, with its keeper or unattended."""
+        return self.state == "running" or (self.state == "lost" and self.child_alive is True)
 
 
 def read_status(directory: str | os.PathLike[str]) -> CommandStatus:
@@ -97,24 +102,29 @@ def read_status(directory: str | os.PathLike[str]) -> CommandStatus:
         return CommandStatus("absent")
     same_boot = running.boot_id == boot_id()
     if same_boot and is_alive(running.keeper_pid, running.keeper_start):
-        child = None if running.child_pid is None else is_alive(running.child_pid, running.child_start)
-        return CommandStatus("running", running, None, child, _read_stop_note(directory))
+        return CommandStatus("running", running, None, _command_lives(running), _read_stop_note(directory))
     # The keeper may have written its record between the two reads.
     ended = _read_exit(directory)
     if ended is not None:
         return CommandStatus("ended", running, ended, False)
     if not same_boot:
         return CommandStatus("lost", running, None, False)
-    child = None if running.child_pid is None else is_alive(running.child_pid, running.child_start)
-    return CommandStatus("lost", running, None, child)
+    return CommandStatus("lost", running, None, _command_lives(running))
+
+
+def _command_lives(running: RunningRecord) -> bool | None:
+    if running.child_pid is None:
+        return None
+    return living_process(running.child_pid, running.child_start) is not None
 
 
 def wait(directory: str | os.PathLike[str], timeout_s: float | None = None) -> CommandStatus:
-    """Return the status once the keeper has ended, or after `timeout_s`; without polling."""
+    """Return the status once the keeper has ended, of a command without one once its process has, or after
+    `timeout_s`; without polling."""
     status = read_status(directory)
-    if status.state != "running" or status.running is None:
+    if not status.runs or status.running is None:
         return status
-    descriptor = _open_keeper(status.running)
+    descriptor = _open_keeper(status.running) if status.state == "running" else _open_command(status.running)
     if descriptor is not None:
         try:
             select.select([descriptor], [], [], timeout_s)
@@ -124,8 +134,11 @@ def wait(directory: str | os.PathLike[str], timeout_s: float | None = None) -> C
 
 
 def stop(directory: str | os.PathLike[str], by: str) -> bool:
-    """Ask the keeper to stop the command (SIGTERM, after the grace time SIGKILL); return whether a keeper ran."""
+    """Ask the keeper to stop the command (SIGTERM, after the grace time SIGKILL); without a keeper send SIGTERM to its
+    processes. Return whether one was asked."""
     status = read_status(directory)
+    if status.state == "lost" and status.running is not None:
+        return status.runs and _stop_unattended(status.running)
     if status.state != "running" or status.running is None:
         return False
     descriptor = _open_keeper(status.running)
@@ -153,6 +166,29 @@ def _write_stop_note(directory: str | os.PathLike[str], by: str) -> None:
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     writer.join(NOTE_TIMEOUT_S)
+
+
+def _stop_unattended(running: RunningRecord) -> bool:
+    """Send SIGTERM to the processes of a command whose keeper is gone; return whether there was one."""
+    descriptor = _open_command(running)
+    if descriptor is None or running.child_pid is None:
+        return False
+    try:
+        os.killpg(running.child_pid, signal.SIGTERM)  # the process that is held open belongs to this group
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _open_command(running: RunningRecord) -> int | None:
+    """Return a pidfd of a living process of the command, None if there is none."""
+    pid = living_process(running.child_pid, running.child_start)
+    try:
+        return None if pid is None else os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _open_keeper(running: RunningRecord) -> int | None:

@@ -43,6 +43,17 @@ def group_members(group: int) -> list[int]:
     return members
 
 
+def living_process(leader: int | None, start: int | None) -> int | None:
+    """Return a living process of the command whose group's leader has that pid and start: the leader, else another of
+    its group; None if none is left. A group's number is not given to another process while one of its members lives."""
+    if leader is None or start is None:
+        return None
+    found = start_ticks(leader)
+    if found is not None:
+        return leader if found == start else None
+    return next(iter(group_members(leader)), None)
+
+
 def process_name(pid: int) -> str:
     """Return the kernel's name of a process, at most 15 bytes; empty if it is gone."""
     try:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from dba_console.core.atomic_files import open_regular
 from dba_console.core.decoding import convert
 from dba_console.core.errors import Damaged, SessionError
 from dba_console.recording.backlog import Gap
@@ -117,7 +118,7 @@ class ScanSource:
         try:
             for name in (DATABASE, DATABASE + "-wal"):
                 if name == DATABASE or (directory / name).exists():
-                    with open(directory / name, "rb") as file:
+                    with open_regular(directory / name) as file:
                         self._find_events(file.fileno())
         except OSError as error:
             raise SessionError(f"cannot read {directory / name}: {error.strerror}") from error

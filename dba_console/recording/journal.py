@@ -13,7 +13,7 @@ import msgspec
 
 from dba_console.core.clock import rfc3339
 from dba_console.core.decoding import from_json
-from dba_console.core.redact import redact
+from dba_console.core.redact import redact, redact_json
 from dba_console.core.sanitize import clean
 from dba_console.recording.hash_chain import ChainError, ChainHead, open_line, seal_line
 from dba_console.recording.sample_block import BlockEntry
@@ -125,8 +125,7 @@ def word(text: str) -> str:
 def _plain(details: dict[str, Any]) -> dict[str, Any]:
     """Return details as JSON types with redacted strings; any other value becomes the name of its type."""
     try:
-        text = redact(_canonical(details).decode())
-        return from_json(text, dict[str, Any])
+        return from_json(_canonical(redact_json(details)), dict[str, Any])
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
         return {"unreadable": type(details).__name__}
 

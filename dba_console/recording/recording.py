@@ -13,7 +13,7 @@ import stat
 import struct
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import merge
 from operator import attrgetter
 from pathlib import Path
@@ -125,6 +125,8 @@ def _connect_to_copy(path: Path) -> tuple[sqlite3.Connection, tempfile.Temporary
 
 def _try(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{uri}", uri=True, isolation_level=None, timeout=1.0, check_same_thread=False)
+    # Limits for a file from anyone: a longer value is an error, instead of as much memory as the file says.
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
     try:
         connection.execute("PRAGMA query_only=1")
         connection.execute("PRAGMA cache_size=-1000")
@@ -144,10 +146,34 @@ def _require_tables(connection: sqlite3.Connection) -> None:
     foreign code, possibly without end."""
     # Names in SQLite are case-insensitive, and its schema is executed as SQL.
     ours = f"SELECT name, substr(sql, 1, 40) FROM sqlite_master WHERE lower(name) IN ({', '.join('?' * len(TABLES))})"
-    for name, sql in connection.execute(ours, sorted(TABLES)).fetchall():
+    found = connection.execute(ours, sorted(TABLES)).fetchall()
+    for name, sql in found:
         plain = name in TABLES and str(sql).lower().split()[:2] == ["create", "table"]
         if not plain or any(row[6] for row in connection.execute(f"PRAGMA table_xinfo({name})")):
             raise SessionError(f"not a recording of dba-console: {name} is not a plain table")
+    _require_few_rows(connection, [name for name, _ in found])
+
+
+_MOST_ROWS = {"journal": ("seq", 2_000_000), "gaps": ("rowid", 1_000_000), "output": ("rowid", 50_000_000)}
+"""Table -> its key, and the most rows: three events and eighty lines of output a second, for a week."""
+_MOST_BLOCKS = 100_000
+
+
+def _require_few_rows(connection: sqlite3.Connection, tables: Collection[str]) -> None:
+    """Raise SessionError if a table may have more rows than any recording: they would be read into memory."""
+    for table, (key, most) in _MOST_ROWS.items():
+        if table in tables:
+            [(first, last)] = connection.execute(f"SELECT min({key}), max({key}) FROM {table}").fetchall()
+            if isinstance(first, int) and isinstance(last, int) and last - first >= most:
+                raise SessionError(f"not a recording of dba-console: its table {table} has too many rows")
+    if "blocks" in tables:
+        counted = f"SELECT count(*) FROM (SELECT 1 FROM blocks LIMIT {_MOST_BLOCKS + 1})"
+        if connection.execute(counted).fetchone()[0] > _MOST_BLOCKS:
+            raise SessionError("not a recording of dba-console: its table blocks has too many rows")
+
+
+LONGEST_VALUE = 4 << 20
+"""Bytes of one value, or of one row: an event with a document has a tenth."""
 
 
 class BlockContent(NamedTuple):

@@ -14,9 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.core.errors import SessionError
+from dba_console.core.paths import trust_problem
 from dba_console.recording.layout import parse_name, session_directories
 from dba_console.recording.recording import Recording
-from dba_console.recording.run_paths import RUNS
+from dba_console.recording.run_paths import DOCUMENT, JOURNAL, PLAN, RUNS
 from dba_console.recording.run_reader import StoredRun, all_run_directories, read_run
 from dba_console.watch.samples.event import Event
 
@@ -72,8 +73,11 @@ def verify_runs(session: Path, events: Iterable[Event]) -> list[RunVerification]
 def compare_with_sessions(run: StoredRun) -> StoredRun:
     """Return a stored run that no agent has open; it is damaged if a session has records that the journal does not.
 
-    The opposite is not damage: each record is on disk before the session gets it.
+    The opposite is not damage: each record is on disk before the session gets it. Files that others may have written
+    are damage too: a plan is code, and a user who can write it can write a hash chain that matches.
     """
+    if (foreign := _foreign(run.directory)) is not None:
+        return replace(run, damage=foreign)
     session = run.directory.parent.parent
     events = {number: event for event in _events_of(run.directory) if (number := _number(event)) is not None}
     session_hashes = {number: str(event.details.get("hash")) for number, event in events.items()}
@@ -90,6 +94,14 @@ def compare_with_sessions(run: StoredRun) -> StoredRun:
     else:
         text = f"its journal does not match the session {session.name}"
     return replace(run, damage=text)
+
+
+def _foreign(directory: Path) -> str | None:
+    """Return why others may have written the run."""
+    for path in (directory, directory / JOURNAL, directory / PLAN, directory / DOCUMENT):
+        if (why := trust_problem(path)) is not None:
+            return f"others may have changed it: {why.text}"
+    return None
 
 
 def _first(texts: Iterable[str]) -> str:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import atexit
 import errno
+import fcntl
 import io
 import os
 import shutil
+import signal
 import stat
 import tempfile
+import threading
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
@@ -94,9 +97,42 @@ def open_shared(path: Path) -> Path:
 
     Raises SessionError.
     """
-    place = Path(tempfile.mkdtemp(prefix="dba-console-"))
+    _remove_abandoned()
+    place = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    lock = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # held until this process ends, however it ends
     atexit.register(shutil.rmtree, place, ignore_errors=True)
+    _end_regularly()
     return extract(path, place)
+
+
+_PREFIX, _LOCK = "dba-console-shared-", ".lock"
+
+
+def _remove_abandoned() -> None:
+    """Remove what killed processes of this user have extracted."""
+    for place in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            if place.lstat().st_uid != os.geteuid():
+                continue
+            lock = os.open(place / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(place, ignore_errors=True)
+        except OSError:
+            continue  # in use
+        finally:
+            os.close(lock)
+
+
+def _end_regularly() -> None:
+    """Let SIGTERM and SIGHUP end this process as Ctrl-C does, unless something else handles them."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, signal.default_int_handler)
 
 
 class _ZipSource(io.FileIO):

@@ -22,6 +22,12 @@ from dba_console.recording.sample_block import BLOCK_LIMIT, BlockEntry, scan_rec
 
 T = TypeVar("T")
 
+MOST_READ = 256 << 20
+"""Bytes of the rows of one query: a busy week has 30 MB of events. Lines of output, which may be more, are read in
+pages."""
+_ROW_BYTES = 100
+"""Of a value in memory, beside its text."""
+_PAGE = 500
 _BLOCKS = f"SELECT {', '.join(BlockEntry._fields)} FROM blocks"
 
 
@@ -132,8 +138,10 @@ class SqlSource:
 
     def output(self, after: int = 0, limit: int = -1) -> list[LogLine]:
         """Return at most `limit` lines in the order they were written, without the first `after`; -1: all."""
-        query = "SELECT wall_us, tag, text, stream, run, block, execution FROM output WHERE rowid > ? ORDER BY rowid"
-        return self._rows(f"{query} LIMIT ?", LogLine, after, limit)  # rows are only appended: numbered from 1
+        # Rows are only appended: numbered from 1. With other numbers a page would never be the last one.
+        last = after + limit if limit >= 0 else 1 << 62
+        query = "SELECT wall_us, tag, text, stream, run, block, execution FROM output WHERE rowid > ? AND rowid <= ?"
+        return self._rows(f"{query} ORDER BY rowid", LogLine, after, last)
 
     def close(self) -> None:
         self._connection.close()
@@ -148,8 +156,16 @@ class SqlSource:
     def _rows(self, query: str, kind: type[T], *values: int) -> list[T]:
         """The rows as `kind`, which they are checked against: a recording may come from anywhere."""
         try:
-            # The type is a value here, which mypy cannot follow; msgspec checks it row by row.
-            return convert(self._connection.execute(query, values).fetchall(), list[kind])  # type: ignore[valid-type]
+            cursor = self._connection.execute(query, values)
+            rows: list[T] = []
+            size = 0
+            while page := cursor.fetchmany(_PAGE):
+                size += sum(_ROW_BYTES + len(value) for row in page for value in row if isinstance(value, str | bytes))
+                if size > MOST_READ:
+                    raise Damaged(f"cannot read session.db: more than {MOST_READ >> 20} MB at once are not a session")
+                # The type is a value here, which mypy cannot follow; msgspec checks it row by row.
+                rows += convert(page, list[kind])  # type: ignore[valid-type]
+            return rows
         except (sqlite3.Error, OverflowError, UnicodeDecodeError, msgspec.ValidationError) as error:
             raise Damaged(f"cannot read session.db: {error}") from error
 

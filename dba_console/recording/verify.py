@@ -28,6 +28,7 @@ from dba_console.recording.journal import (
     START,
     JournalRow,
     LaterNotes,
+    LogLine,
     block_digest,
     chain_record,
     check_row,
@@ -41,6 +42,7 @@ from dba_console.recording.source import Source
 ALWAYS_UNCHECKED = ("session.log", "out/", "output files and summaries of runs")
 """Copies for other programs, or files of other writers: they have no digest."""
 
+_PAGE = 5_000
 _READ_AT_MOST = 20
 """Times that events are read while notes are added."""
 
@@ -85,7 +87,9 @@ def _verify(recording: Recording) -> Verification:
     checked = [_count(len(rows), "event"), _count(blocks, "block") + " with chart values"]
     unchecked: list[str] = []
     stored = recording.stored
-    for what, read, one in (("gaps", stored.gaps, "gap"), ("output", stored.output, "line of output")):
+    pages = {"gaps": lambda: iter([stored.gaps()]), "output": lambda: _pages(stored)}
+    for what, one in (("gaps", "gap"), ("output", "line of output")):
+        read = pages[what]
         found = _check_rows(what, read, carried, one, problems)
         (unchecked if found is None else checked).append(what if found is None else _count(found, one))
         # Fewer rows are missing; more rows in a closed session were added. Both are problems.
@@ -199,30 +203,50 @@ class _CarriedDigests:
                     running.append(ChainHead(count, head))
 
 
+def _pages(stored: Source) -> Iterator[Sequence[LogLine]]:
+    """Yield the lines of output, of which a session may have millions, in pages."""
+    read = 0
+    while page := stored.output(read, _PAGE):
+        yield page
+        read += len(page)
+
+
 def _check_rows(
-    what: str, read: Callable[[], Sequence[tuple[Any, ...]]], carried: _CarriedDigests, one: str, problems: list[str]
+    what: str,
+    read: Callable[[], Iterator[Sequence[tuple[Any, ...]]]],
+    carried: _CarriedDigests,
+    one: str,
+    problems: list[str],
 ) -> int | None:
     """Check append-only rows against their digests; return their number. None: no digest."""
     vouched = carried.running[what]
     if not vouched:
         return None
+    at, due, number = ChainHead.of(what), iter(vouched), 0
+    head = next(due, None)
     try:
-        rows = read()
+        for page in read():
+            number += len(page)
+            for row in page:
+                while head is not None and head.seq == at.seq:
+                    if at != head:
+                        problems.append(f"{what}: changed, somewhere up to number {head.seq}")
+                        return number
+                    head = next(due, None)
+                if head is not None:
+                    at = at.after(chain_record(row))
     except Damaged as error:
         problems.append(f"{what}: {error.message}")
         return None
-    at = ChainHead.of(what)
-    for head in vouched:
-        if head.seq > len(rows):
-            problems.append(f"{what}: {head.seq - len(rows)} of {head.seq} missing")
-            return len(rows)
-        at = at.after_all(map(chain_record, rows[at.seq : head.seq]))
-        if at != head:
-            problems.append(f"{what}: changed, somewhere up to number {head.seq}")
-            return len(rows)
-    if carried.whole and len(rows) > at.seq:
-        problems.append(f"{what}: {_count(len(rows) - at.seq, one)} added after the session was closed")
-    return len(rows)
+    while head is not None and head == at:
+        head = next(due, None)
+    if head is not None and head.seq > number:
+        problems.append(f"{what}: {head.seq - number} of {head.seq} missing")
+    elif head is not None:
+        problems.append(f"{what}: changed, somewhere up to number {head.seq}")
+    elif carried.whole and number > at.seq:
+        problems.append(f"{what}: {_count(number - at.seq, one)} added after the session was closed")
+    return number
 
 
 def _rows(recording: Recording, problems: list[str]) -> list[JournalRow]:

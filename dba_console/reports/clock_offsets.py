@@ -15,6 +15,7 @@ from typing import NamedTuple
 from dba_console.core.units import human_duration
 from dba_console.recording.recording import Recording
 from dba_console.watch.frames.picture import PartReading, Picture
+from dba_console.watch.replication.readings import Replication
 from dba_console.watch.samples import host, postgres
 
 MARGIN_US = 600_000_000
@@ -39,6 +40,8 @@ def offset_text(offset: ClockOffset) -> str:
     """
     if offset.offset_us is None:
         return f"not known: {offset.how}; times are as recorded"
+    if not offset.offset_us and not offset.error_us:
+        return f"0 ({offset.how})"
     return f"{signed(offset.offset_us)} ± {signed(offset.error_us or 0)[1:]} ({offset.how})"
 
 
@@ -158,9 +161,9 @@ def _read(pictures: Iterable[Picture]) -> _HostReadings:
             begun_us, ended_us = _asked_us(picture, reading) - SLACK_US, reading.wall_us + SLACK_US
             if isinstance(value, postgres.Server) and value.system_identifier:
                 servers.add((value.system_identifier, value.start_us))
-            if isinstance(value, postgres.Server | postgres.Replication):
+            if isinstance(value, postgres.Server | Replication):
                 clock = clock.and_(_Bounds(value.now_us - ended_us, value.now_us - begun_us))
-            if isinstance(value, postgres.Replication):
+            if isinstance(value, Replication):
                 wal += _wal_reading(value, begun_us, ended_us)
             if isinstance(value, host.HostSettings):
                 errors_us.append(value.clock_error_us)
@@ -176,7 +179,7 @@ def _asked_us(picture: Picture, reading: PartReading) -> int:
     return reading.wall_us - (reading.part.at_us - min(together, default=reading.part.at_us))
 
 
-def _wal_reading(now: postgres.Replication, begun_us: int, ended_us: int) -> list[_WalReading]:
+def _wal_reading(now: Replication, begun_us: int, ended_us: int) -> list[_WalReading]:
     lsn = now.receive_lsn if now.in_recovery else now.lsn
     if lsn is None:
         return []

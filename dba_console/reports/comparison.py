@@ -19,10 +19,14 @@ from dba_console.core.clock import rfc3339
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames import rows
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import PANEL_NAMES, Finding, Frame, chart_titles, unit_of
+from dba_console.watch.frames.model import Finding, Frame, chart_titles
 from dba_console.watch.frames.picture import Picture, PictureFacts
+from dba_console.watch.panel import unit_of
 from dba_console.watch.panels.text_elements import clean
 from dba_console.watch.panels.time_formats import date_and_time
+from dba_console.watch.replication.panel import StandbyRow
+from dba_console.watch.safety.panel import HorizonRow
+from dba_console.watch.subjects import PANEL_NAMES
 
 if TYPE_CHECKING:
     from dba_console.recording.recording import Recording
@@ -58,9 +62,9 @@ _FINDING_WEIGHT = {"critical": 20.0, "warning": 12.0, "info": 3.0}
 _KEYS: dict[type[Struct], tuple[str, ...]] = {
     rows.SessionRow: ("pid", "backend_start"),
     rows.LockNode: ("pid", "backend_start"),
-    rows.HorizonRow: ("kind", "who"),
+    HorizonRow: ("kind", "who"),
     rows.PoolerRow: ("name", "database"),
-    rows.StandbyRow: ("application", "client"),
+    StandbyRow: ("application", "client"),
     rows.ProgressRow: ("kind", "database", "pid", "process"),
 }
 """Fields that identify a row, where the first one does not."""

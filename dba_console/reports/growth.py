@@ -15,7 +15,7 @@ from msgspec import Struct
 from dba_console.core.units import human_bytes, human_count, human_duration
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.samples.postgres import Xids
+from dba_console.watch.safety.readings import Xids
 
 MIN_READINGS = 4
 MIN_DAYS = 0.5

@@ -14,13 +14,16 @@ from msgspec import DecodeError
 
 from dba_console.recording.points import Point
 from dba_console.reports.export import Span, least_distance
-from dba_console.watch.frames.model import PANEL_NAMES, chart_titles
+from dba_console.watch.frames.model import chart_titles
+from dba_console.watch.replication.readings import Replication
+from dba_console.watch.safety.readings import Horizon
 from dba_console.watch.samples.cluster import ClusterNow
 from dba_console.watch.samples.findings import FindingsNow
 from dba_console.watch.samples.host import Disks, MemInfo, Mounts, Pressure, VmStat
 from dba_console.watch.samples.jobs import JobsNow
-from dba_console.watch.samples.postgres import Horizon, Replication, Server
+from dba_console.watch.samples.postgres import Server
 from dba_console.watch.samples.sample import Part, Sample
+from dba_console.watch.subjects import PANEL_NAMES
 
 Kind = Literal["counter", "gauge", "info"]
 Labels = tuple[str, ...]
@@ -245,8 +248,8 @@ METRICS: tuple[Metric, ...] = (
            _databases(commit="xact_commit", rollback="xact_rollback")),
     Metric("pg_database_blocks", C, "Blocks found in shared buffers (hit) or not (read).", "pg.databases",
            ("database", "source"), _databases(hit="blks_hit", read="blks_read")),
-    Metric("pg_database_block_time_seconds", C, "Time of block reads and writes; 0 if not tracked.", "pg.databases",
-           ("database", "operation"), _databases(_MS, read="blk_read_ms", write="blk_write_ms")),
+    Metric("pg_database_block_time_seconds", C, "Time of block reads and writes; left out where it is not tracked.",
+           "pg.databases", ("database", "operation"), _databases(_MS, read="blk_read_ms", write="blk_write_ms")),
     Metric("pg_database_tuples", C, "Rows returned by scans, fetched by indexes, written.", "pg.databases",
            ("database", "operation"),
            _databases(returned="tup_returned", fetched="tup_fetched", written="tup_written")),
@@ -293,7 +296,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("pg_io_operations", C, "pg_stat_io: operations.", "pg.io", _IO,
            _io(read="reads", write="writes", extend="extends", hit="hits", evict="evictions", fsync="fsyncs")),
     Metric("pg_io_bytes", C, "pg_stat_io: bytes.", "pg.io", _IO, _io(read="read_bytes", write="write_bytes")),
-    Metric("pg_io_time_seconds", C, "pg_stat_io: time; 0 if not tracked.", "pg.io", _IO,
+    Metric("pg_io_time_seconds", C, "pg_stat_io: time; left out where it is not tracked.", "pg.io", _IO,
            _io(_MS, read="read_ms", write="write_ms", fsync="fsync_ms")),
     Metric("cluster_node_up", G, "1 if the node answers.", "cluster", ("node",),
            lambda reading: [((node.name,), 1 if node.answers else 0) for node in reading.nodes]),

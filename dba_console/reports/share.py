@@ -320,10 +320,7 @@ class _Stored(NamedTuple):
     @classmethod
     def read(cls, recording: Recording) -> _Stored:
         left_out = [] if recording.damage is None else [recording.damage]
-        try:
-            lines = recording.stored.output()
-        except Damaged as error:
-            lines, left_out = [], [*left_out, error.message]
+        lines = list(recording.output())
         tail = recording.stored.tail()
         blocks = recording.stored.blocks()
         sealed = {entry.first_seq for entry in blocks}

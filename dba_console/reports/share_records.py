@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Raw, Struct
@@ -20,7 +20,8 @@ from dba_console.recording.journal import LogLine
 from dba_console.recording.plan import JournalRecord
 from dba_console.reports.share_names import is_ordinary
 from dba_console.reports.share_text import TextRewriter, holds_secret
-from dba_console.watch.samples import cluster, console, findings, host, jobs, postgres
+from dba_console.watch.part import NameKind
+from dba_console.watch.samples import cluster, console, findings, jobs, postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part, Sample
 
@@ -47,23 +48,10 @@ _FIELDS = {
 }  # fmt: skip
 """Fields of readings, members of details and evidence, and fields of records, by their names; others are text."""
 _KINDS: dict[type[Struct], dict[str, str]] = {
-    host.Mount: {"source": "path", "holds": "holds"},
-    host.Mounts: {"paths": "path", "paths.keys": "holds"},
     postgres.Role: {"name": "user"},
     postgres.Database: {"name": "database"},
     postgres.Server: {"server_address": "host", "tablespaces": "path", "tablespaces.keys": "tablespace"},
     postgres.Operation: {"object": "relation"},
-    postgres.Slot: {"name": "slot"},
-    postgres.Replication: {"receiver_host": "host"},
-    postgres.DatabaseStat: {"name": "database"},
-    postgres.DatabaseXid: {"name": "database"},
-    postgres.TableXid: {"name": "relation"},
-    postgres.HorizonHolder: {"who": "application"},
-    postgres.DatabaseSize: {"name": "database"},
-    postgres.InvalidIndex: {"name": "relation"},
-    postgres.SequenceUsage: {"name": "relation", "column": "relation"},
-    postgres.Subscription: {"name": "subscription"},
-    postgres.DeadRows: {"name": "relation"},
     findings.FindingNow: {"note": "note"},
     jobs.ObjectNow: {"name": "relation"},
     jobs.JobNow: {"reads": "path", "writes": "path", "source": "database"},
@@ -91,6 +79,11 @@ WRITTEN_BY_PEOPLE = frozenset(
     ("note", "mark", "finding.acknowledged", "finding.silenced", "deviation", "block.answered")
 )
 """Kinds of events and records whose text has words of a person."""
+
+
+def _declared_kind(hint: Any, otherwise: str) -> str:
+    """Return what an annotated text names."""
+    return next((each.kind for each in getattr(hint, "__metadata__", ()) if isinstance(each, NameKind)), otherwise)
 
 
 class RecordRewriter:
@@ -163,7 +156,7 @@ class RecordRewriter:
 
     def _field_walks(self, struct: type[Struct]) -> dict[str, tuple[int, Walk, Walk | None]]:
         """Return the position of each field with strings, how it is rewritten, and how one of its rows is."""
-        hints, kinds = get_type_hints(struct), _FIELDS | _KINDS.get(struct, {})
+        hints, kinds = get_type_hints(struct, include_extras=True), _FIELDS | _KINDS.get(struct, {})
         found: dict[str, tuple[int, Walk, Walk | None]] = {}
         for at, name in enumerate(struct.__struct_fields__):
             walk = self._walk_of(hints[name], kinds.get(name, "text"), kinds.get(f"{name}.keys", "text"))
@@ -241,6 +234,8 @@ class RecordRewriter:
             walks = [self._walk_of(one, kind, keys) for one in arguments if one is not type(None)]
             found = next((walk for walk in walks if walk is not None), None)
             return None if found is None else lambda value: found(value) if value is not None else None
+        if origin is Annotated:
+            return self._walk_of(arguments[0], _declared_kind(hint, kind), keys)
         if hint is postgres.Setting:
             return self._walk_setting
         if hint is console.PendingRevertNow:
@@ -251,7 +246,9 @@ class RecordRewriter:
             one = self._walk_of(arguments[0], kind)
             return None if one is None else lambda value: [one(item) for item in value]
         if origin is dict:
-            return self._walk_of_dict(arguments[1], kind, keys)
+            return self._walk_of_dict(
+                arguments[1], _declared_kind(arguments[1], kind), _declared_kind(arguments[0], keys)
+            )
         if hint is str:
             return lambda value: self.text.rewrite(kind, value) if isinstance(value, str) else value
         return (lambda value: self.generic(value)) if hint is Any else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from dba_console.core.atomic_files import read_small, write_atomically
+from dba_console.core.atomic_files import open_regular, read_small, write_atomically
 from dba_console.core.errors import SessionError
 from dba_console.keeper.output_log import parse_segment_name, segment_name
 from dba_console.recording.hash_chain import ChainHead
@@ -78,7 +78,8 @@ class RunCopier:
 
     def _plan(self, path: Path, document: bytes) -> bytes:
         try:
-            plan = json.loads(path.read_bytes())
+            with open_regular(path) as file:
+                plan = json.load(file)
         except (OSError, ValueError, RecursionError):
             return b"{}"
         plan = self._code(plan)

@@ -23,7 +23,7 @@ from dba_console.core.errors import Damaged
 from dba_console.core.stream_masking import encoded_forms
 from dba_console.recording.layout import DATABASE, SAMPLES
 from dba_console.recording.points import unpack_points
-from dba_console.recording.recording import Recording
+from dba_console.recording.recording import LONGEST_VALUE, Recording
 from dba_console.recording.sample_block import SampleBlock, SampleRecord
 from dba_console.recording.store import TABLES
 from dba_console.reports.share_index import NameIndex
@@ -122,6 +122,7 @@ def _texts(directory: Path, progress: Callable[[float], None]) -> Iterator[tuple
 
 def _stored_texts(directory: Path) -> Iterator[tuple[str, str]]:
     connection = sqlite3.connect(f"file:{quote(str(directory / DATABASE))}?mode=ro", uri=True)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
     try:
         for table in sorted(TABLES):
             for row in connection.execute(f"SELECT * FROM {table}"):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Literal
 from urllib.parse import unquote
 
-from dba_console.core.redact import MASK, names_secret, redact
+from dba_console.core.redact import MASK, names_secret, redact, redact_statement
 from dba_console.reports.share_encodings import replace_encoded
 from dba_console.reports.share_index import NameIndex
 from dba_console.reports.share_names import IDENTIFIER, Kind, NameMap, is_kept, ordinary_words, organisation_in
@@ -135,11 +135,6 @@ _SECRET_HINTS = (*_SECRET_NAMES, *_SECRET_ENDINGS_OF_PATHS, *_SECRET_WORDS)
 SECRET_PATH = "<path of a secret>"
 _KEY_LINE = re.compile(r"(?m)^(?=[^a-z\n]*[a-z])(?=[^A-Z\n]*[A-Z])(?=[^g-zG-Z\n]*[g-zG-Z])[A-Za-z0-9+/]{60,76}={0,2}$")
 """A line of a key in PEM or OpenSSH format; a document is rewritten line by line. A digest in hexadecimal is none."""
-_PASSFILE = re.compile(
-    r"(?m)(?<![^\s'\"])([^\s:'\"]{1,128}:(?:\d{1,5}|\*):[^\s:]{1,128}:(?=[^\s:]*[g-zG-Z_*])[^\s:]{1,128}:|"
-    r"[\w-]{1,32}-cipher-pass=)[^\s'\"]+"
-)
-"""A line of ~/.pgpass; the passphrase of a pgBackRest repository."""
 _DATA = (
     (re.compile(r"(?s)(\bKey \([^)]{0,1000}\)=)\(.*\)"), r"\1(…)"),
     (re.compile(r"(?s)([Ff]ailing row contains )\(.*\)"), r"\1(…)"),
@@ -229,14 +224,12 @@ class TextRewriter:
 
     def _rewritten(self, kind: str, text: str) -> str:
         if self.level == "secrets":
-            return text if kind in ("key", "series") else self._without_secrets(text)
+            return text if kind in ("key", "series") else self._without_secrets(text, statement=kind == "query")
         special = self._kinds.get(kind)
         return special(text) if special is not None else self._name(kind, text)  # type: ignore[arg-type]
 
-    def _without_secrets(self, text: str) -> str:
-        text = _KEY_LINE.sub(MASK, redact(text))
-        if ":" in text or "=" in text:
-            text = _PASSFILE.sub(rf"\1{MASK}", text)
+    def _without_secrets(self, text: str, *, statement: bool = False) -> str:
+        text = _KEY_LINE.sub(MASK, redact_statement(text) if statement else redact(text))
         lowered = text.lower()
         return _TOKEN.sub(self._token, text) if any(hint in lowered for hint in _SECRET_HINTS) else text
 

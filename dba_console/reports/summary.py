@@ -318,7 +318,7 @@ def _job(job: PastRuns, from_us: int, to_us: int, windows: JobWindows) -> Summar
     found = forecast_window([run for run in job.runs if run.started_us <= to_us], windows.for_job(job))
     error = next((run.last_error for run in reversed(failed) if run.last_error), None)
     return SummaryJob(
-        name=clean(job.name), runs=len(runs), failed=len(failed), unknown=sum(run.ending == "unknown" for run in runs),
+        name=clean(job.title), runs=len(runs), failed=len(failed), unknown=sum(run.ending == "unknown" for run in runs),
         last_us=runs[-1].started_us, last_s=runs[-1].seconds, longest_s=max(run.seconds for run in runs),
         usual_s=job.usual_s, forecast=forecast_sentences(found),
         last_error=clean(redact(error or "")),
@@ -367,7 +367,7 @@ def _outgrown(jobs: Sequence[PastRuns], windows: JobWindows) -> Iterator[ComingD
         if found.window_s is None or not (found.beyond or found.day_us is not None):
             continue
         yield ComingDate(
-            what=clean(f"{job.name} outgrows its window of {human_duration(found.window_s)}"), at_us=found.day_us,
+            what=clean(f"{job.title} outgrows its window of {human_duration(found.window_s)}"), at_us=found.day_us,
             earliest_us=found.earliest_us, latest_us=found.latest_us,
             based_on=f"{found.trend.runs} runs over {found.trend.days:.0f} days",
         )  # fmt: skip

@@ -19,7 +19,8 @@ from dba_console.core.errors import UsageError, suggest
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean, escape_json
 from dba_console.reports.export import Progress, Span
-from dba_console.watch.frames.model import PANEL_NAMES, Finding, Frame, unit_of
+from dba_console.watch.frames.model import Finding, Frame, panel_fields
+from dba_console.watch.panel import unit_of
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Beginnings of a cell that a spreadsheet may read as a formula (OWASP, CSV Injection); the last are fullwidth."""
@@ -90,7 +91,7 @@ def tables() -> dict[str, ExportTable]:
 
 def _panels() -> dict[str, type[Struct]]:
     hints = get_type_hints(Frame)
-    return {name: hints[name] for name in ("target", *PANEL_NAMES)} | {"self": hints["own"]}
+    return {"target": hints["target"], **panel_fields(), "self": hints["own"]}
 
 
 def _row_type(hint: Any) -> type[Struct] | None:

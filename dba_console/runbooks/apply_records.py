@@ -14,7 +14,7 @@ from dba_console.core.decoding import convert
 from dba_console.core.errors import SessionError
 from dba_console.recording.plan import ACTING_KINDS, Block, JournalRecord, Plan, Step
 from dba_console.runbooks.preview_rows import bound_preview, inputs_of, runs_per_row
-from dba_console.runbooks.result_tables import WITH_UNIT, table_of
+from dba_console.runbooks.result_tables import figures_of, table_of
 from dba_console.runbooks.row_choice import chosen_keys, has_act
 from dba_console.runbooks.run_state import FINISHED, BlockState, Execution, Failure, RunState, UndoPlan
 from dba_console.runbooks.run_view import RunTable
@@ -60,18 +60,12 @@ def execution_ended(state: RunState, record: JournalRecord) -> None:
     if plan_block.name and not execution.item:
         state.values[plan_block.name] = fields.get("values", {})
     if plan_block.action and not execution.item:
-        state.figures |= {
-            name: float(value) for name, value in fields.get("values", {}).items() if _figure(name, value)
-        }
+        state.figures |= figures_of(fields.get("values", {}))
     if execution.item:
         block.status = "ok"
         item_done(state, execution.item, "ok")
     else:
         row_done(state, plan_block, block, execution.intent)
-
-
-def _figure(name: str, value: Any) -> bool:
-    return name.endswith(WITH_UNIT) and isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def row_done(state: RunState, plan_block: Block, block: BlockState, intent: JournalRecord | None) -> None:

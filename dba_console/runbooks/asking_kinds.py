@@ -201,6 +201,8 @@ def ask_value(context: WalkContext, block: Block) -> Turn[None]:
     """Ask for a value. A secret is kept only in the memory of this process."""
     one = declared_input(block)
     text = one.help or block.title or f"Value of {one.name}"
+    if one.default is not None or not one.required:
+        text += f"; {EMPTY} for {'no value' if one.default is None else one.default}"
     doubted = None
     while True:
         answer = yield from context.ask("input", text, block=block, secret=one.secret)
@@ -222,8 +224,12 @@ def ask_value(context: WalkContext, block: Block) -> Turn[None]:
     )
 
 
+EMPTY = "-"
+"""The answer that gives no value, or the default: Enter alone is not an answer."""
+
+
 def _value(one: Input, text: str) -> Any:
-    if text.strip():
+    if text.strip() not in ("", EMPTY):
         return value_of(one, text)
     if one.default is not None:
         return value_of(one, one.default)

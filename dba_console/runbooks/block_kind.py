@@ -13,7 +13,7 @@ import msgspec
 
 from dba_console.core.errors import UsageError
 from dba_console.core.units import human_duration
-from dba_console.recording.plan import Block, Confirmation, Plan
+from dba_console.recording.plan import Block, BlockCondition, Confirmation, Plan
 from dba_console.runbooks.problems import Problem, Problems
 from dba_console.runbooks.requests import ReadResult
 from dba_console.runbooks.schema import COMMON_ATTRIBUTES
@@ -127,6 +127,12 @@ def _setting(name: str, value: Any) -> str:
     return str(msgspec.json.encode(value).decode())
 
 
+def _basis(text: str, condition: BlockCondition) -> str:
+    """Return the values that decided about a condition; a query without a text of its own says nothing in a log."""
+    text = text or ("" if condition.language == "sql" else condition.text)
+    return f": {text}" if text else ""
+
+
 # What the kinds share when a block is walked.
 
 
@@ -138,7 +144,7 @@ def should_run(context: WalkContext, block: Block, item: str = "") -> Turn[bool]
             yield from _fail_unknown(context, block, "whether it applies", result, item)
             return False
         if not result.holds:
-            yield from skip(context, block, f"not applicable: {result.text or block.when.text}", item)
+            yield from skip(context, block, f"not applicable{_basis(result.text, block.when)}", item)
             return False
     if block.done is not None:
         result = yield from context.read_block(block, "done", block.done)
@@ -146,7 +152,7 @@ def should_run(context: WalkContext, block: Block, item: str = "") -> Turn[bool]
             yield from _fail_unknown(context, block, "whether it is already done", result, item)
             return False
         if result.holds:
-            yield from skip(context, block, f"already done: {result.text or block.done.text}", item)
+            yield from skip(context, block, f"already done{_basis(result.text, block.done)}", item)
             return False
     return True
 

@@ -11,7 +11,7 @@ import msgspec
 
 from dba_console.core.declarations import find_invalid
 from dba_console.core.errors import suggest
-from dba_console.core.redact import redact
+from dba_console.core.redact import redact, redact_statement
 from dba_console.recording.plan import ACTING_KINDS, Block, Confirmation, JournalRecord, Plan
 from dba_console.runbooks.block_kind import BlockKind, fail, record_rehearsed, should_run, skip
 from dba_console.runbooks.code_references import settings_references
@@ -64,8 +64,8 @@ class ChangingKind(BlockKind):
             else ""
         )
         exact = code_shown(context.state, block)
-        # redact() masks literals only in text that starts as a statement, so it is applied before the prefix.
-        yield from record_rehearsed(context, block, f"would run{on}: {redact(exact)}", exact=exact)
+        masked = redact_statement(exact) if block.language == "sql" else redact(exact)
+        yield from record_rehearsed(context, block, f"would run{on}: {masked}", exact=masked)
 
 
 class Change(ChangingKind):

@@ -12,6 +12,7 @@ from psycopg.pq import Conninfo
 from dba_console.core.config import Config
 from dba_console.core.errors import UsageError
 from dba_console.core.target import parse_conninfo
+from dba_console.watch.probes.postgres.server_trust import required_variables
 
 _NOT_INHERITED = frozenset({"application_name", "client_encoding"})
 """Keywords of the console's own connection that are not passed on: the first would give every program the same
@@ -32,13 +33,15 @@ def libpq_variables() -> dict[str, str]:
 def server_environment(
     conninfo: str, environ: Mapping[str, str] = os.environ, *, direct: bool = True, read_only: bool = False
 ) -> dict[str, str]:
-    """Return the environment with which libpq reaches the server without arguments.
+    """Return the environment with which libpq reaches the server without arguments, and requires of it what it proved
+    to this process.
 
-    `direct`: there is no pooler, which would refuse settings. Then search_path is `pg_catalog, pg_temp`, whatever the
-    owner of the database has set, and with `read_only` default_transaction_read_only is on.
+    `direct`: there is no pooler, which would refuse settings. Then search_path is `pg_catalog, pg_temp` and the role is
+    that of the login, whatever the owner of the database has set, and with `read_only` default_transaction_read_only is
+    on.
 
-    >>> server_environment("host=db1 dbname=app", {"PGHOST": "other", "PGPORT": "5433", "HOME": "/root"})
-    {'PGHOST': 'db1', 'PGPORT': '5433', 'PGDATABASE': 'app', 'PGOPTIONS': '-c search_path=pg_catalog,pg_temp'}
+    >>> server_environment("host=db1", {"PGHOST": "other", "PGPORT": "5433", "HOME": "/root"})
+    {'PGHOST': 'db1', 'PGPORT': '5433', 'PGOPTIONS': '-c search_path=pg_catalog,pg_temp -c role=none'}
     """
     found = {name: value for name, value in environ.items() if name.startswith("PG")}
     try:
@@ -49,9 +52,10 @@ def server_environment(
         found.pop("PGHOSTADDR", None)
     names = libpq_variables()
     found.update({names[key]: value for key, value in given.items() if key in names})
+    found.update(required_variables(given, environ))
     if direct:
         read = ["-c default_transaction_read_only=on"] if read_only else []
-        ours = ["-c search_path=pg_catalog,pg_temp", *read]
+        ours = ["-c search_path=pg_catalog,pg_temp", "-c role=none", *read]
         # The last setting of a name wins, so earlier options cannot override ours.
         found["PGOPTIONS"] = " ".join([*filter(None, [found.get("PGOPTIONS")]), *ours])
     return found

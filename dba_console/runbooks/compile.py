@@ -29,7 +29,7 @@ from dba_console.runbooks.parse import LONGEST, Document, Fence, Section, parse
 from dba_console.runbooks.preview_rows import bound_preview
 from dba_console.runbooks.problems import Problem, Problems
 from dba_console.runbooks.schema import ALIASES, RESULT, RUNNABLE, StepAttributes
-from dba_console.watch.frames.model import PANEL_NAMES
+from dba_console.watch.subjects import PANEL_NAMES
 
 # Resolve the names that blocks use: inputs, results of earlier blocks, fields, steps.
 

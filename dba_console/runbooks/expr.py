@@ -20,7 +20,8 @@ from msgspec import Struct
 
 from dba_console.core.units import human_duration
 from dba_console.runbooks.result_tables import format_value, replace_units
-from dba_console.watch.frames.model import PANEL_NAMES, Frame
+from dba_console.watch.frames.model import Frame, panel_fields
+from dba_console.watch.subjects import PANEL_NAMES
 
 # Fields that an expression may name: those of the panels, as in `show --json`, and of the target.
 
@@ -35,7 +36,7 @@ KEYS: tuple[str, ...] = ("name", "path", "database", "application", "table", "ki
 def structs() -> dict[str, type[msgspec.Struct]]:
     """Return the struct of each root."""
     hints = typing.get_type_hints(Frame)
-    return {root: hints[SPOKEN.get(root, root)] for root in ROOTS}
+    return panel_fields() | {root: hints[SPOKEN.get(root, root)] for root in ROOTS if root not in PANEL_NAMES}
 
 
 @cache
@@ -182,9 +183,11 @@ class _Evaluator:
         self.values: dict[str, Any] = {}
 
     def explained(self) -> str:
-        """Return each value that was read, with unit and age, in order of first use."""
+        """Return each value that was read, with unit and age, in order of first use; the output of a command by its
+        name alone."""
         return ", ".join(
-            f"{name} {format_value(name, value)}{self._ages.get(name, '')}" for name, value in self.values.items()
+            f"{name.removesuffix('.first_line')} {format_value(name, value)}{self._ages.get(name, '')}"
+            for name, value in self.values.items()
         )
 
     def oldest(self) -> str:

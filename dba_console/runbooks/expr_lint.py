@@ -20,7 +20,7 @@ from dba_console.runbooks.expr import (
     structs,
 )
 from dba_console.runbooks.result_tables import unknown_unit
-from dba_console.watch.frames.model import PANEL_NAMES
+from dba_console.watch.subjects import PANEL_NAMES
 
 _NODES = (
     ast.Expression, ast.Name, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute,

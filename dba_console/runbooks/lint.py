@@ -165,6 +165,8 @@ PLAN_RULES: Mapping[str, Rule] = {
     "pipefail": lint_code.pipefail,
     "guessed-file": lint_code.guessed_file,
     "pasted-value": lint_code.pasted_value,
+    "temporary-file": lint_code.temporary_file,
+    "conninfo-name": lint_code.database_as_conninfo,
     "pasted-sql": lint_code.pasted_sql_value,
     "unbound-command": lint_code.unbound_command,
     "writing-check": lint_code.writing_check,

@@ -57,6 +57,25 @@ _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _DOUBLE = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
 
 
+_MKTEMP = re.compile(r"\b(\w+)=\"?\$\(\s*mktemp(?![^)]*\s-\w*d)[^)]*\)")
+_UNSAFE_MKTEMP = re.compile(r"\bmktemp\s[^;|&)]*?(?:-\w*u\b|--dry-run)")
+_BESIDE = r"\$(?:NAME(?=\"?[.\w-])|\{NAME\}(?=\"?[.\w-])|\{NAME[%#/:])"
+"""A path made from the name that mktemp printed."""
+_SHARED_PLACE = re.compile(
+    r"(?:>>?\|?|\b(?:tee|touch|mkdir|cp|mv|ln|install|dd)\b[^;|&]*?)\s*\"?(?:of=)?"
+    r"(?:/tmp|/var/tmp|/dev/shm|\$\{?TMPDIR\b[^/\s]*)/[^\s;|&]*"
+)
+_CLIENT = re.compile(
+    r"(?:^|[;|&({!]|\b(?:exec|then|do|else|time)\s)\s*(?:\w+=(?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)\s+)*(?:exec\s+)?"
+    r"(vacuumdb|reindexdb|clusterdb|pg_amcheck|psql|pg_dump|pg_restore|pg_isready|pg_dumpall|pgbench)(?![\w.-])"
+    r"((?:\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^;|&\"'])*)"
+)
+_READ_CONNINFO = frozenset({"vacuumdb", "reindexdb", "clusterdb", "pg_amcheck"})
+_NO_DATABASE = re.compile(r"\s(?:-a|--all|--help|-\?|--version|-V)(?=\s|$)")
+_DATABASE_VALUE = re.compile(r"\s(?:-d\s*|-l\s+|--(?:dbname|database)[=\s]\s*)\"?\$")
+_DATABASE_WORD = re.compile(r"\s(?:-d\s*|--dbname[=\s]\s*)[\w]|\s\w[\w-]*\s*$")
+
+
 def masked_error(plan: Plan) -> Iterator[Problem]:
     """A check or measurement that hides its own error (`|| true`, `|| echo`, `2>/dev/null`) can only pass. A failover
     was once permitted because the replication lag was always 0: the query for it never worked."""
@@ -185,6 +204,37 @@ def _pasted(text: str) -> tuple[str, str] | None:
     if match := re.search(r"\$\{?RB_(\w+)", outside):
         return f"$RB_{match[1]} is not in double quotes", f'write "$RB_{match[1]}": it may contain spaces or quotes'
     return None
+
+
+def temporary_file(plan: Plan) -> Iterator[Problem]:
+    """A file in a directory that others can write must be created by `mktemp`, or be in a directory that `mktemp -d`
+    created. Another user can create a link with any other name, and the command overwrites the file behind it."""
+    for block in _shells(plan):
+        names = set(_MKTEMP.findall(_without_comments(block.body)))
+        for line, text in _lines(block):
+            for pattern in (
+                _SHARED_PLACE,
+                _UNSAFE_MKTEMP,
+                *(re.compile(_BESIDE.replace("NAME", name)) for name in names),
+            ):
+                if match := pattern.search(text):
+                    found = f"a temporary file that another user could create: {match[0].strip()}"
+                    yield Problem(line=line, text=found, hint='work=$(mktemp -d), then "$work/name"')
+                    break
+
+
+def database_as_conninfo(plan: Plan) -> Iterator[Problem]:
+    """vacuumdb, reindexdb, clusterdb and pg_amcheck read PGDATABASE as a connection string if it contains `=`, and so
+    does every client program with the argument of `-d`: a database with such a name leads to another server."""
+    for block in _shells(plan):
+        for line, text in _lines(block):
+            for program, rest in _CLIENT.findall(text):
+                if "dbname='" in rest or _NO_DATABASE.search(rest):
+                    continue
+                if _DATABASE_VALUE.search(rest) or (program in _READ_CONNINFO and not _DATABASE_WORD.search(rest)):
+                    found = f"{program} would read the database's name as a connection string"
+                    hint = "--dbname=\"dbname='$name'\", with a backslash before each \\ and ' of the name"
+                    yield Problem(line=line, text=found, hint=hint)
 
 
 def _shells(plan: Plan) -> Iterator[Block]:

@@ -14,6 +14,7 @@ from itertools import zip_longest
 from typing import Literal
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore, inline, text_join
 from markdown_it.token import Token
 from msgspec import Struct
 
@@ -117,10 +118,12 @@ def _tokens(text: str) -> list[tuple[str, int | None]]:
     return tokens
 
 
-LONGEST = 250_000
-"""Maximum bytes of a document."""
+LONGEST = 100_000
+"""Maximum bytes of a document: more than twice the longest that is shipped."""
+LONGEST_PARAGRAPH = 10_000
+"""A longer one is shown as it is written: emphasis and links take some hundred bytes of memory per character."""
 LONGEST_ID = 60
-_CANDIDATE = re.compile(r"^(?P<indent>[\s>*+\-0-9.)]*)(?P<marks>`{3,}|~{3,})[^`]*\{")
+_CANDIDATE = re.compile(r"^(?P<indent>[\s>*+\-0-9.)]*)(?P<marks>`{3,}+|~{3,}+)[^`]*\{")
 _MARKS = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 
 
@@ -172,7 +175,7 @@ def parse(text: str) -> Document:
     problems = Problems()
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     lines = text.split("\n")
-    tokens = MarkdownIt("commonmark").parse(text)
+    tokens = markdown_tokens(text)
     _swallowed(lines, tokens, problems)
     titles = [(_line(token), tokens[at + 1].content.strip()) for at, token in enumerate(tokens) if _heads(token, "h1")]
     if len(titles) != 1:
@@ -192,6 +195,24 @@ def parse(text: str) -> Document:
         sections=tuple(sections),
         problems=problems.sorted(),
     )
+
+
+def markdown_tokens(text: str) -> list[Token]:
+    """Return the blocks of a text; those with text hold it without marks, in their meta."""
+    markdown = MarkdownIt("commonmark").disable("text_join")
+    markdown.core.ruler.at("inline", _keep_texts)
+    return markdown.parse(text)
+
+
+def _keep_texts(state: StateCore) -> None:
+    """Keep the text of each paragraph instead of its tokens, so that those of one at a time take memory."""
+    for token in state.tokens:
+        if token.type == "inline" and len(token.content) <= LONGEST_PARAGRAPH:
+            one = StateCore(token.content, state.md, state.env, [token])
+            inline(one)
+            text_join(one)
+            token.meta["text"] = _inline_text(token.children or [])
+            token.children = None
 
 
 def _heads(token: Token, tag: str) -> bool:
@@ -248,7 +269,7 @@ def prose_of(tokens: Sequence[Token]) -> tuple[Prose, ...]:
                 for row in token.content.splitlines():
                     add(row.strip(), "text", token)
             case "inline" if tag != "h1":
-                add(_inline_text(token), "text" if tag == "p" else "heading", token)
+                add(token.meta.get("text", token.content), "text" if tag == "p" else "heading", token)
             case "fence" | "code_block":
                 add(token.content, "code", token)
             case "html_block" if not token.content.lstrip().startswith("<!--"):
@@ -256,10 +277,9 @@ def prose_of(tokens: Sequence[Token]) -> tuple[Prose, ...]:
     return tuple(found)
 
 
-def _inline_text(token: Token) -> str:
+def _inline_text(children: Sequence[Token]) -> str:
     """Return the text without the marks of emphasis; code keeps its marks, and a link shows its address."""
     text, links, literal = "", [""], [False]
-    children = token.children or []
     for child, following in zip_longest(children, children[1:]):
         match child.type:
             case "code_inline":

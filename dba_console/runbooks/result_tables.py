@@ -155,11 +155,28 @@ def comparison(measures: Mapping[str, Sequence[Mapping[str, Any]]]) -> RunTable 
 def _measure(value: Any, key: str) -> str:
     """Return a measured value, with the unit if its name implies one.
 
-    >>> _measure(335544320, "wal_files_bytes"), _measure(335544320, "rows"), _measure(None, "wal_bytes")
-    ('320 MB', '335544320', '?')
+    >>> _measure(335544320, "wal_files_bytes"), _measure(335544320, "bytes"), _measure(335544320, "rows")
+    ('320 MB', '320 MB', '335544320')
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return format_value(key, value) if number and key.endswith(WITH_UNIT) else cell(value, key)
+    return format_value(key, value) if number and _has_unit(key) else cell(value, key)
+
+
+def figures_of(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers whose name ends in a unit.
+
+    >>> figures_of({"write_outage_s": 0.28, "read_outage_s": None, "left": 3})
+    {'write_outage_s': 0.28}
+    """
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if name.endswith(WITH_UNIT) and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _has_unit(key: str) -> bool:
+    return f"_{key}".endswith(WITH_UNIT)
 
 
 def _change(before: Any, after: Any, key: str) -> str:
@@ -168,7 +185,7 @@ def _change(before: Any, after: Any, key: str) -> str:
     if not isinstance(before, int | float) or not isinstance(after, int | float):
         return ""
     change = after - before
-    shown = format_value(key, change) if key.endswith(WITH_UNIT) else _number_text(change)
+    shown = format_value(key, change) if _has_unit(key) else _number_text(change)
     return f"{'+' if change > 0 else ''}{shown}"
 
 

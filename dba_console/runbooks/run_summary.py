@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -202,7 +203,7 @@ def summarize(
         interrupted_s=state.interrupted_s,
         steps=steps,
         deviations=tuple(record.text for record in state.deviations),
-        measures=comparison(state.measures),
+        measures=comparison(results_of(plan, state)),
         inputs={
             one.name: input_text(one, value)[:MOST_INPUT]
             for one in plan.inputs
@@ -210,6 +211,12 @@ def summarize(
         },
         figures=state.figures,
     )
+
+
+def results_of(plan: Plan, state: RunState) -> dict[str, list[dict[str, Any]]]:
+    """Return the measurements that are results: taken twice, or not only taken because a later block uses them."""
+    used = {name for _, block in plan.blocks() for name in block.uses}
+    return {name: taken for name, taken in state.measures.items() if len(taken) > 1 or name not in used}
 
 
 def _step(state: RunState, step: Step, usual: TypicalDuration | None) -> StepSummary:
@@ -255,9 +262,11 @@ def verdict(plan: Plan, state: RunState) -> str:
     return "; ".join(parts)
 
 
-def as_table(summary: RunSummary) -> RunTable:
-    """Return the summary as a table; with a column for interruptions if there was one."""
-    interrupted = any(step.interrupted_s for step in summary.steps)
+def as_table(summary: RunSummary, *, reached: bool = False) -> RunTable:
+    """Return the summary as a table; with a column for interruptions if there was one. `reached`: without steps that
+    were skipped or not reached."""
+    steps = [one for one in summary.steps if not reached or one.state not in ("skipped", "pending")]
+    interrupted = any(step.interrupted_s for step in steps)
     return RunTable(
         columns=(
             "step",
@@ -280,9 +289,9 @@ def as_table(summary: RunSummary) -> RunTable:
                 _seconds(step.human_s if step.rounds else None),
                 *((_seconds(step.interrupted_s or None),) if interrupted else ()),
             )
-            for step in summary.steps
+            for step in steps
         ),
-        total=len(summary.steps),
+        total=len(steps),
     )
 
 

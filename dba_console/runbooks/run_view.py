@@ -186,6 +186,8 @@ class RunView(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it ended."""
     summary: RunTable | None = None
     """After the end, per step: planned, typical, actual, machine and operator time."""
+    results: tuple[str, ...] = ()
+    """After the end: what its actions measured (how long clients could not write), and what its last one reported."""
 
 
 class OutputLine(Struct, frozen=True, array_like=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -23,10 +23,10 @@ from dba_console.runbooks.preview_rows import (
     undo_of,
 )
 from dba_console.runbooks.requests import AskRequest
-from dba_console.runbooks.result_tables import WHOLE_CHARACTERS, cell, comparison, counted, table_of
+from dba_console.runbooks.result_tables import WHOLE_CHARACTERS, cell, comparison, counted, figures_of, table_of
 from dba_console.runbooks.row_choice import chosen_count_text
 from dba_console.runbooks.run_state import BlockState, RunState
-from dba_console.runbooks.run_summary import TypicalDuration, as_table, summarize
+from dba_console.runbooks.run_summary import TypicalDuration, as_table, results_of, summarize
 from dba_console.runbooks.run_view import (
     BlockView,
     Option,
@@ -112,8 +112,17 @@ def run_view(plan: Plan, state: RunState, live: LiveStatus) -> RunView:
         must_finish=plan.reverts
         and any(step.point_of_no_return and no_return_passed(state, step) for step in plan.steps),
         ending=line(state.ending),
-        summary=_clean_table(as_table(summarize(plan, state, live.usual))) if state.ended else None,
+        summary=_clean_table(as_table(summarize(plan, state, live.usual), reached=True)) if state.ended else None,
+        results=tuple(_results(plan, state)) if state.ended else (),
     )
+
+
+def _results(plan: Plan, state: RunState) -> Iterator[str]:
+    """Yield the results of the actions that measured something, and of the last one."""
+    done = [block for _, block in plan.blocks() if block.action and state.blocks[block.id].status == "ok"]
+    for block in done:
+        if block is done[-1] or figures_of(state.values.get(block.name or "", {})):
+            yield line(f"{block.title or block.action}: {state.blocks[block.id].note}")
 
 
 def run_status(state: RunState, live: LiveStatus) -> RunStatus:
@@ -272,7 +281,7 @@ def _table(plan: Plan, state: RunState) -> RunTable | None:
 
 def _measures(plan: Plan, state: RunState) -> RunTable | None:
     """Return the comparison of measurements, with the id of the last measuring block."""
-    table = comparison(state.measures)
+    table = comparison(results_of(plan, state) if state.ended else state.measures)
     measured = [
         block.id for _, block in plan.blocks() if block.kind == "measure" and state.blocks[block.id].status == "ok"
     ]

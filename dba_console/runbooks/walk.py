@@ -439,12 +439,18 @@ def _next_block(context: WalkContext, step: Step) -> Turn[None]:
         if context.state.blocks[block.id].status not in FINISHED:
             yield from _run(context, block)
             return
-    block_states = [context.state.blocks[block.id] for block in step.blocks]
-    skipped = bool(block_states) and all(one.status == "skipped" for one in block_states)
-    reason = "; ".join(dict.fromkeys(one.note for one in block_states if one.status == "skipped"))
-    state = "skipped" if skipped else "ok"
-    text = f"step {step.id}: {state}" + (f" ({reason})" if reason else "")
+    notes = {one.id: context.state.blocks[one.id].note for one in step.blocks if _is_skipped(context, one)}
+    skipped = bool(notes) and len(notes) == len(step.blocks)
+    reason = "; ".join(dict.fromkeys(notes.values()))
+    state, text = "skipped" if skipped else "ok", f"step {step.id}: skipped ({reason})"
+    if not skipped:
+        left = [f"{name} skipped, {note}" for name, note in notes.items()]
+        text = "; ".join([f"step {step.id}: ok", *left])
     yield from context.write("step.ended", text, step=step.id, state=state, reason=reason)
+
+
+def _is_skipped(context: WalkContext, block: Block) -> bool:
+    return context.state.blocks[block.id].status == "skipped"
 
 
 def _run(context: WalkContext, block: Block) -> Turn[None]:

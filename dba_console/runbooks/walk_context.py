@@ -240,7 +240,6 @@ YES = "yes"
 
 COUNTED = " (the number affected)"
 NAMED = " (the target name)"
-ITS_NAME = " (the object name)"
 
 GO_ON = Option(key="continue", text="continue the run")
 GIVE_UP = Option(key="abort", text="abort the run")
@@ -318,11 +317,10 @@ def confirmation_text(
     if confirmation.level == "ack":
         how = f"press {ACKNOWLEDGED} to confirm, n to decline"
     else:
-        meant = {"count": COUNTED, "target": NAMED, "name": ITS_NAME if name else COUNTED}.get(confirmation.text, "")
-        how = (
-            f"type {quote_for_typing(expects or '?')}{meant if confirmation.level == 'type' else ''} to "
-            f"confirm, no to decline"
-        )
+        # What `name` is, a directory, a node or a loss, the question itself says.
+        kinds = {"count": COUNTED, "target": NAMED, "name": "" if name else COUNTED}
+        kind = kinds.get(confirmation.text, "") if confirmation.level == "type" else ""
+        how = f"type {quote_for_typing(expects or '?')}{kind} to confirm, no to decline"
     how = how if where else how[0].upper() + how[1:]
     return what + how + ("; a second operator must type it too" if confirmation.people > 1 else "")
 

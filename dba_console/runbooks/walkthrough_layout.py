@@ -312,6 +312,8 @@ def ended_lines(view: RunView, width: int) -> list[Line]:
     lines = [(), *texts(view.ending or f"The run is {view.state}.", cells, style)]
     if view.mode == "rehearse":
         lines += texts("The output (tab) shows what each step would do.", cells)
+    if view.results:
+        lines += [(), *(one for text in view.results for one in texts(text, cells))]
     if view.summary is not None:
         lines += [(), *values_table(view.summary, cells)]
     if view.measures is not None:

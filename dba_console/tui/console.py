@@ -233,7 +233,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._feed.mailbox.wake = self._wake
         # After `fg` nothing of what was painted is left on the terminal.
         self.app_resume_signal.subscribe(self._canvas, lambda _: self.refresh(layout=True))
-        self.set_interval(PLAY_INTERVAL_S, self._play)
+        self._play_timer = self.set_interval(PLAY_INTERVAL_S, self._play, pause=True)
         self.set_interval(CHECK_INTERVAL_S, self._check_header_footer)
         self._take_arrivals()
 
@@ -279,6 +279,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def paint(self) -> None:
         """Lay out the view and paint the lines that changed."""
+        # A paused timer does not wake the process.
+        (self._play_timer.resume if self.navigator.cursor.playing else self._play_timer.pause)()
         width, height = self._canvas.size
         if width and height:
             self._actions.update_question_prompt()

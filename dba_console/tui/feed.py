@@ -112,6 +112,8 @@ class Session:
 @dataclass(frozen=True, slots=True)
 class SampleArrived:
     data: bytes
+    point: dict[str, float]
+    """Its chart values."""
 
 
 @dataclass(frozen=True, slots=True)

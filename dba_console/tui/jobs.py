@@ -233,5 +233,6 @@ class JobRunsView(JobHistoryTablesView):
 
 
 def find_job(job_history: TargetJobHistory, key: str) -> PastRuns | None:
-    """Return the job of that key, None if it is unknown."""
-    return next((job for job in job_history.jobs if job_key(job) == key), None)
+    """Return the job of that key, None if it is unknown; the only format of a dump is not part of its key."""
+    own = [job for job in job_history.jobs if job_key(job).rpartition("\0")[0] == key.rpartition("\0")[0]]
+    return next((job for job in own if job_key(job) == key), own[0] if len(own) == 1 else None)

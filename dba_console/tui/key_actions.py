@@ -184,7 +184,8 @@ class JobActions(AgentRequests):
         view = self._view_stack.view
         if isinstance(view, JobPage):
             row = view.row
-            self._view_stack.show_job_runs(job_key(PastRuns(kind=row.kind, database=row.database, user=row.user)))
+            job = PastRuns(kind=row.kind, database=row.database, user=row.user, format=row.format)
+            self._view_stack.show_job_runs(job_key(job))
         elif not isinstance(view, JobHistoryTablesView):
             self._view_stack.show_job_history()
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Literal
 
-from dba_console.watch.panels.registry import PANELS, PanelKind
+from dba_console.watch.layout import Layout
+from dba_console.watch.panels.registry import PANELS
 
 ScreenName = Literal[
     "everywhere", "overview", "detail", "findings", "evidence", "backends", "jobs", "job", "history", "runbooks",
@@ -86,14 +87,22 @@ _SCROLLED_SCREENS: tuple[tuple[ScreenName, str], ...] = (
     ("comparison", "time"),
 )  # fmt: skip
 
+_NAMED_PANELS = _on(
+    "everywhere", "panels",
+    ("o", "panel_o", "nodes of the cluster", "nodes and poolers of the configured cluster"),
+    ("c", "panel_c", "console's own cost", "the console's own load, and whether it keeps up"),
+    ("f", "panel_f", "findings", "every finding with its evidence"),
+)  # fmt: skip
+"""Panels whose key needs more than the title of the panel."""
+_PANEL_KEYS = tuple(
+    (panel.key, f"panel_{panel.key}", f"panel {panel.key}", "")
+    for panel in PANELS.values()
+    if panel.key not in {key.shown for key in _NAMED_PANELS}
+)
+
 KEYS: tuple[Key, ...] = (
-    *_on("everywhere", "panels", *((digit, f"panel_{digit}", f"panel {digit}", "") for digit in "1234567890")),
-    *_on(
-        "everywhere", "panels",
-        ("o", "panel_o", "nodes of the cluster", "nodes and poolers of the configured cluster"),
-        ("c", "panel_c", "console's own cost", "the console's own load, and whether it keeps up"),
-        ("f", "panel_f", "findings", "every finding with its evidence"),
-    ),
+    *_on("everywhere", "panels", *_PANEL_KEYS),
+    *_NAMED_PANELS,
     *_on(
         "overview", "panels",
         ("tab down", "focus_next", "next panel", "select the next panel"),
@@ -297,7 +306,7 @@ def panel_titles() -> dict[str, str]:
     return {kind.key: kind.title for kind in PANELS.values()}
 
 
-def panel_kind(name: str) -> PanelKind:
+def panel_kind(name: str) -> Layout:
     """Return the panel's declaration."""
     return PANELS[name]
 

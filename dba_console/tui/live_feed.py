@@ -215,7 +215,7 @@ class LiveFeed:
     def _receive_message(self, client: AgentClient) -> None:
         message = client.receive(_POLL_S)
         if isinstance(message, SampleMessage):
-            self.mailbox.put(SampleArrived(message.data))
+            self.mailbox.put(SampleArrived(message.data, message.point))
         elif isinstance(message, EventMessage):
             self.mailbox.put(EventArrived(message.event))
         elif isinstance(message, NoticeMessage):

@@ -6,7 +6,7 @@ Owned by the screen's thread. It keeps growing while the operator views the past
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,6 @@ import msgspec
 from dba_console.tui.feed import MomentArrived
 from dba_console.tui.recording_reader import next_notable_us
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.picture import Picture
@@ -118,22 +117,19 @@ class LiveState:
         """Wall-clock time of the newest sample, None before the first."""
         return self._picture.wall_us or None
 
-    def add_sample(self, data: bytes) -> None:
-        """Add an encoded sample."""
+    def add_sample(self, data: bytes, point: Mapping[str, float]) -> None:
+        """Add an encoded sample with its chart values."""
         try:
             sample = decode_sample(data)
         except msgspec.MsgspecError:
             self.damaged += 1
             return
-        self._apply_sample(sample)
-        self._buffer.add(sample, len(data))
-
-    def _apply_sample(self, sample: Sample) -> None:
         if sample.boot != self._picture.boot:
             # Another agent run: its counters do not continue the previous ones.
             self._buffer = SampleBuffer()
         self._picture = self._picture.with_sample(sample)
-        self._history.add(sample.wall_us, point_of(self._picture))
+        self._history.add(sample.wall_us, point)
+        self._buffer.add(sample, len(data))
 
     def add_event(self, event: Event) -> None:
         """Add an event; one already known (read from the recording too) counts once."""
@@ -145,6 +141,7 @@ class LiveState:
         # Samples of an agent received before the recording began exist only here.
         history = self._history.until(answer.points[0][0] - 1) if answer.points else ChartHistory()
         history.extend(answer.points)
+        history.extend(self._history.points_after(answer.picture.wall_us))
         known = {_event_identity(event) for event in answer.events}
         live_only = [event for event in self._events if _event_identity(event) not in known]
         self._events = deque(
@@ -154,7 +151,6 @@ class LiveState:
         for sample in self._buffer.samples():
             if sample.wall_us > picture.wall_us:
                 picture = picture.with_sample(sample)
-                history.add(sample.wall_us, point_of(picture))
         if self._picture.boot in ("", picture.boot):
             self._picture = picture
         self._history = history

@@ -33,6 +33,7 @@ from dba_console.watch.panels.text_elements import (
     move_spare_columns_last,
     wrap_lines,
 )
+from dba_console.watch.replication.panel import ReplicationPanel
 
 if TYPE_CHECKING:
     from dba_console.runbooks.library import ListedRunbook
@@ -140,7 +141,9 @@ def _list_tables(
         tables.append(Table("runs", _RUN_COLUMNS, tuple(map(_run_row, runs)), None, "Runs"))
     books = sorted(loaded.runbooks if loaded is not None else (), key=lambda one: one.entry.id not in calling)
     rows = tuple(_runbook_row(one, calling.get(one.entry.id)) for one in books)
-    tables.append(Table("books", _RUNBOOK_COLUMNS, rows, None, "Runbooks", "no runbook found"))
+    tables.append(
+        Table("books", _RUNBOOK_COLUMNS, rows, None, "Runbooks", "no runbook found" if loaded is not None else "")
+    )
     return Detail("Runbooks", (), tuple(move_spare_columns_last(table, width) for table in tables))
 
 
@@ -267,7 +270,7 @@ def values_in_frame(frame: Frame | None, one: Input) -> list[str]:
         "role": (group.name for group in connections.by_user),
         "database": (group.name for group in connections.by_database),
         "mount": (mount.path for mount in frame.disks.mounts),
-        "slot": (slot.name for slot in frame.replication.slots),
+        "slot": (slot.name for slot in frame.of(ReplicationPanel).slots),
     }
     values = shown.get(one.name, shown.get(one.type, ()))
     return [value for value in values if value and value != UNKNOWN and not _ALTERED_TEXT.search(value)]

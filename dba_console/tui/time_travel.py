@@ -86,8 +86,8 @@ class FeedReceiver:
     def receive(self, arrival: Arrival) -> bool:
         """Take one arrival. Returns True if the live state has changed."""
         match arrival:
-            case SampleArrived(data):
-                self.live_state.add_sample(data)
+            case SampleArrived(data, point):
+                self.live_state.add_sample(data, point)
                 self.last_sample_us = self._clock.mono_us()
                 return True
             case EventArrived(event):

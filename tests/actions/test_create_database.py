@@ -1,9 +1,12 @@
-"""create-database: a database made like another one, in everything that is not in its dump."""
+"""create-database: a database made like another one, in everything that is not in its dump; and
+set-database-properties: one restored under another name, with what its dump contains of it."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,12 +16,15 @@ from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.create_database import read_definition
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
+from dba_console.jobs.tools.archive_listing import listing_lines, read_listing
 from tests.actions.connections import acting_connection, perform, preview_action, settle_action, undo_action
+from tests.actions.quoting import quoted
 from tests.attacks.hostile_database import VICTIM, calls, make_hostile
 from tests.clusters import binaries_of
 from tests.sql import query
 
 MAKE = ACTIONS["create-database"]
+SET = ACTIONS["set-database-properties"]
 OLD = "the \"old\" 'one'; drop"
 NEW = "the \"new\" 'one'"
 SECRET = "hush-hush-4712"
@@ -54,10 +60,6 @@ def database_properties(cluster: Cluster, name: str) -> tuple[object, ...]:
         found = session.execute(_LOOKS, [name]).fetchone()
     assert found is not None
     return found
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def original_database(cluster: Cluster, *how: str) -> None:
@@ -194,3 +196,57 @@ def test_locale_and_provider_match_the_original_on_each_version(server: Cluster)
             finally:
                 connection.execute_change("drop database if exists like_it", transaction=False)
                 connection.execute_change("drop database looked_at", transaction=False)
+
+
+@pytest.fixture
+def restored(connection: ActingConnection) -> Iterator[ActingConnection]:
+    connection.execute_change(f"create database {quoted(NEW)} template template0", transaction=False)
+    yield connection
+    connection.execute_change(f"alter database {quoted(NEW)} is_template false")
+
+
+def dump(cluster: Cluster, path: Path, how: str) -> str:
+    program = str(cluster.binaries.program("pg_dump"))
+    subprocess.run([program, how, "-f", str(path), "-d", cluster.dsn(dbname=OLD)], check=True, capture_output=True)
+    return str(path)
+
+
+@pytest.mark.parametrize("how", ["-Fd", "-Fc"])
+def test_a_database_restored_under_another_name_gets_all_that_belongs_to_it(
+    prepared_cluster: Cluster,
+    restored: ActingConnection,
+    tmp_path: Path,
+    how: str,
+) -> None:
+    with psycopg.connect(prepared_cluster.dsn(), autocommit=True) as session:
+        session.execute(f'set role "app; user"; grant connect on database {quoted(OLD)} to makes'.encode())
+        session.execute(f"reset role; alter database {quoted(OLD)} set app.path = 'a\\b''c; d\nnew line'".encode())
+        session.execute(f"alter database {quoted(OLD)} set datestyle = 'ISO, DMY'".encode())
+    archive = dump(prepared_cluster, tmp_path / "dump", how)
+    shown, done = perform(SET, restored, database=NEW, archive=archive)
+    assert done.state == "ok", done.text
+    assert SECRET not in f"{shown} {done}" and "new" in shown.exact and OLD.replace('"', '""') not in shown.exact
+    old, new = database_properties(prepared_cluster, OLD), database_properties(prepared_cluster, NEW)
+    assert new[4:] == old[4:], "comment, grants, settings"
+    assert isinstance(old[3], dict) and isinstance(new[3], dict)
+    assert {name for name in old[3] if new[3].get(name) != old[3][name]} <= {"encoding", "dattablespace"}
+    listed = "\n".join(listing_lines(read_listing(Path(archive))))
+    assert "owner the owner" in listed and "CONNECTION LIMIT = 7" in listed and SECRET not in listed, listed
+    assert preview_action(SET, restored, database=NEW, archive=archive).done
+    assert settle_action(SET, restored, shown, database=NEW, archive=archive).state == "ok"
+
+
+def test_what_cannot_be_set_here_is_left_out_and_named(
+    prepared_cluster: Cluster,
+    restored: ActingConnection,
+    tmp_path: Path,
+) -> None:
+    with psycopg.connect(prepared_cluster.dsn(), autocommit=True) as session:
+        for text in ("create role gone", f"grant create on database {quoted(OLD)} to gone"):
+            session.execute(text.encode())
+        archive = dump(prepared_cluster, tmp_path / "dump", "-Fc")
+        session.execute(f"revoke all on database {quoted(OLD)} from gone; drop role gone".encode())
+    restored.execute_change(f"alter database {quoted(NEW)} connection limit 0")
+    shown, done = perform(SET, restored, database=NEW, archive=archive, owner=False, closed=True)
+    assert done.state == "ok" and "gone" in shown.text and "OWNER TO" not in shown.exact, (shown, done)
+    assert "CONNECTION LIMIT" not in shown.exact and "REVOKE CONNECT" in shown.exact, shown.exact

@@ -23,9 +23,11 @@ from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_paths import LOCK
 from tests.actions.connections import acting_connection
 from tests.actions.difficult_server import DATABASE, ROLE, TABLE, DifficultServers, kernel_context, primary_and_standby
+from tests.actions.quoting import quoted
 from tests.actions.shrink_files import big_file, context_without_processes
 from tests.background import session
 from tests.sql import query, wait_for
+from tests.unit.jobs.archives.made_archives import archive, entry
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,18 @@ def create_database(servers: DifficultServers) -> ActionResult:
         return result
 
 
+def set_database_properties(servers: DifficultServers) -> ActionResult:
+    """A comment that its dump has."""
+    directory = servers.directory / "dump"
+    directory.mkdir()
+    comment = f"COMMENT ON DATABASE {quoted(DATABASE)} IS 'dumped';"
+    made = archive(entry(1, "COMMENT", f"DATABASE {quoted(DATABASE)}", section=1, schema=None, statement=comment))
+    (directory / "toc.dat").write_bytes(made.getvalue())
+    asked = {"database": DATABASE, "archive": str(directory)}
+    with servers.actions() as actions:
+        return perform("set-database-properties", actions.context, **asked)
+
+
 def drop_slot(servers: DifficultServers, cluster: Cluster | None = None) -> ActionResult:
     query(cluster or servers.primary, "select pg_create_physical_replication_slot('left_behind', true)")
     with servers.actions(cluster) as actions:
@@ -81,6 +95,16 @@ def roll_back_prepared(servers: DifficultServers) -> ActionResult:
     gid = prepare_transaction(servers)
     with servers.actions() as actions:
         return perform("rollback-prepared", actions.context, gid=gid, min_age="0")
+
+
+def commit_prepared(servers: DifficultServers) -> ActionResult:
+    gid = prepare_transaction(servers)
+    with servers.actions() as actions:
+        rows = f"select count(*) from {TABLE}"
+        before = int(servers.psql(rows))
+        result = perform("commit-prepared", actions.context, gid=gid, min_age="0")
+        assert int(servers.psql(rows)) == before + 1
+        return result
 
 
 def set_parameters(servers: DifficultServers) -> ActionResult:
@@ -158,6 +182,11 @@ def exists_in_other_tablespace(servers: DifficultServers) -> ActionPreview:
     """One of the name is there, and lies in another tablespace."""
     with servers.actions() as actions:
         return preview_of("create-database", actions.context, database="postgres", like=DATABASE)
+
+
+def no_archive(servers: DifficultServers) -> ActionPreview:
+    with servers.actions() as actions:
+        return preview_of("set-database-properties", actions.context, database=DATABASE, archive="/nowhere")
 
 
 def slot_in_use(servers: DifficultServers) -> ActionPreview:
@@ -289,6 +318,14 @@ class ActionCase:
 
 ACTION_CASES = (
     ActionCase(
+        "commit-prepared",
+        recently_prepared,
+        "may be about to commit it",
+        commit_prepared,
+        refused_on_standby("commit-prepared", gid="x"),
+        "this is a standby",
+    ),
+    ActionCase(
         "create-database",
         exists_in_other_tablespace,
         "its tablespace cannot be changed",
@@ -305,6 +342,14 @@ ACTION_CASES = (
         "may be about to commit it",
         roll_back_prepared,
         refused_on_standby("rollback-prepared", gid="x"),
+        "this is a standby",
+    ),
+    ActionCase(
+        "set-database-properties",
+        no_archive,
+        "cannot be read",
+        set_database_properties,
+        refused_on_standby("set-database-properties", database=DATABASE, archive="/nowhere"),
         "this is a standby",
     ),
     ActionCase(

@@ -16,7 +16,6 @@ from dba_console.agent.client import AgentClient, AgentConnectionLost
 from dba_console.agent.protocol import EventMessage, SampleMessage
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.picture import Picture
@@ -51,7 +50,7 @@ class ConsoleClient:
                 sample = decode_sample(message.data)
                 self.samples.append(sample)
                 self.picture = self.picture.with_sample(sample)
-                self.history.add(sample.wall_us, point_of(self.picture))
+                self.history.add(sample.wall_us, message.point)
                 return derive(self.picture, self.history, self.events)
         raise AssertionError(f"no sample in {timeout_s:g} s")
 

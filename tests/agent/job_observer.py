@@ -43,8 +43,7 @@ class JobObserver:
 
     def __init__(self, dsn: str) -> None:
         self._collector = Collector(make_target(dsn), Config(), clock=SYSTEM)
-        self._side = JobService(KEY, self._collector.server, SYSTEM)
-        self._collector.make_extra_parts = self._side.tick
+        self._collector.sources.append(JobService(KEY, self._collector.server, SYSTEM))
         self.picture = Picture()
         self.events: list[Event] = []
         self.observations: list[JobsNow] = []
@@ -52,7 +51,7 @@ class JobObserver:
     def tick(self) -> None:
         sample = self._collector.tick()
         self.picture = self.picture.with_sample(sample)
-        self.events += self._side.events()
+        self.events += self._collector.events()
         self.observations += [
             part.decode() for part in sample.parts if part.name == "jobs.now" and part.reading is not None
         ]
@@ -101,7 +100,6 @@ class JobObserver:
 
     def close(self) -> None:
         self._collector.close()
-        self._side.close()
 
 
 @contextmanager

@@ -41,6 +41,8 @@ KNOWN = {
     "sessions": "rows",
     "events": "rows",
     "cluster": "name primary nodes",
+    "server": "version system_identifier data_directory port started uptime_s config_loaded checkpoints_timed "
+    "checkpoints_requested sessions_total autovacuum_workers autovacuum_max_workers",
 }
 """Fields that have a value, and lists that have rows, on the server that `busy` makes."""
 
@@ -52,6 +54,7 @@ MAY_BE_UNKNOWN = {
     "safety": "checksum_last_failure xids_per_s autovacuum_freeze_in_s warn_in_s stop_in_s",
     "replication": "lag_bytes lag_s standbys last_failed_wal",
     "disks": "warnings",
+    "server": "restarted settings io io_method io_workers slrus sessions_per_s autovacuum",
 }
 """Trends of minutes, standbys that are not there, failures that never were, and what not every kernel has."""
 
@@ -82,7 +85,13 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ) as running,
     ):
         running.watch().until(
-            lambda frame: frame.locks.trees and frame.progress.operations and frame.cluster.primary,
+            lambda frame: (
+                frame.locks.trees
+                and frame.progress.operations
+                and frame.cluster.primary
+                # Rates need two readings of their part.
+                and frame.replication.wal_bytes_per_s is not None
+            ),
             what="a busy server",
         )
         yield ShownFrame(cluster, pids, show_json(cluster))
@@ -115,6 +124,12 @@ def test_rows_are_the_same_on_every_version(shown: ShownFrame) -> None:
     holder = next(row for row in panels["sessions"]["rows"] if row["pid"] == pids["holder"])
     assert holder["process_state"] == "S"
     assert holder["rss_bytes"] > 0
+    counted = shown.cluster.major >= 18
+    assert holder["read_source"] == ("pg_stat_get_backend_io" if counted else "/proc")
+    assert holder["write_source"] == "/proc"
+    workers = [row for row in panels["sessions"]["rows"] if row["backend_type"] == "io worker"]
+    assert bool(workers) == counted
+    assert {(row["state"], row["user"], row["read_source"]) for row in workers} <= {(None, None, "/proc")}
     data = [mount for mount in panels["disks"]["mounts"] if "data" in mount["holds"]]
     assert [("wal" in mount["holds"], mount["used_bytes"] > 0) for mount in data] == [(True, True)]
 

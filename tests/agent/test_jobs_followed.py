@@ -44,11 +44,13 @@ def job_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobServer]:
 VIEWED = """
 create table hold.checked (i integer check (i <> 20000 or hold.on()), filler text);
 insert into hold.checked select i, repeat(md5(i::text), 3) from generate_series(1, 40000) i;
-create materialized view hold.sums as select count(*) as c from hold.checked;
+create function hold.late() returns boolean language sql as $$ select pg_advisory_xact_lock_shared(LATE) is not null $$;
+create materialized view hold.sums as select count(*) as c from hold.checked where hold.late() or i > 0;
 create index on hold.sums (c);
 create index on hold.checked (filler);
 """
-"""Its restore is held up in the middle of the data."""
+"""Its restore is held up in the middle of the data, and when the view is filled."""
+LATE_LOCK = 774
 
 
 def objects(job: JobNow, state: str) -> dict[str, ObjectNow]:
@@ -159,6 +161,23 @@ def test_a_run_shows_the_observed_restore_and_at_the_end_what_its_messages_say(
     assert outcome.table is not None and ("phase", "data", "2") in {(*row[:2], row[4]) for row in outcome.table.rows}
 
 
+def test_a_vacuumdb_that_a_run_started_has_the_outcome_of_its_exit_status(
+    job_server: JobServer, tmp_path: Path
+) -> None:
+    target = new_database(job_server)
+    job_server.cluster.psql("create table held as select 1 as i", dbname=target)
+    directory = tmp_path / "runs" / "20261122T091500Z-restore-1a2c" / "steps" / "statistics.1"
+    directory.mkdir(parents=True)
+    analyze = [job_server.program_path("vacuumdb"), "--analyze-only", "-t", "held", "-d", job_server.dsn(target)]
+    with job_observer(job_server.cluster) as watched, session(job_server.cluster, dbname=target) as holder:
+        holder.execute("begin; lock table held")
+        CommandStarter(tmp_path).run_in(directory, f"exec {shell_quoted(*analyze)}", env=environment())
+        watched.until(lambda job: job.kind == "vacuumdb" and job.pid is not None, "its program")
+        holder.execute("rollback")
+        event = watched.ended("vacuumdb")
+    assert (event.details["ok"], event.details["exit"]) == (True, 0)
+
+
 def test_a_restore_found_midway_is_reported_by_what_it_has_created(job_server: JobServer) -> None:
     target = new_database(job_server)
     command = (
@@ -202,19 +221,35 @@ def test_an_archive_piped_into_a_restore_has_the_progress_of_its_file(job_server
         assert (row.scope, row.grade) == ("file", "measured") and 0 < (row.pct or 0) <= 100
 
 
-def test_a_materialized_view_makes_no_other_part_of_a_restore_unknown(job_server: JobServer) -> None:
+@pytest.mark.parametrize("how", ["-v", "-j2"], ids=["with messages", "without"])
+def test_a_materialized_view_makes_no_other_part_of_a_restore_unknown_and_is_a_part_itself(
+    job_server: JobServer, how: str
+) -> None:
     source, target = job_server.new_target_database(), new_database(job_server)
-    job_server.cluster.psql(VIEWED, dbname=source)
-    job_server.run_program("pg_dump", "-Fd", "-n", "hold", "-f", "viewed", job_server.dsn(source))
-    command = [job_server.program_path("pg_restore"), "-j2", "-v", "-d", job_server.dsn(target), "viewed"]
-    with job_observer(job_server.cluster) as watched, job_server.held_job(command, 1, target):
+    job_server.cluster.psql(VIEWED.replace("LATE", str(LATE_LOCK)), dbname=source)
+    archive = f"viewed{how}"
+    job_server.run_program("pg_dump", "-Fd", "-n", "hold", "-f", archive, job_server.dsn(source))
+    command = [job_server.program_path("pg_restore"), "-j2", how, "-d", job_server.dsn(target), archive]
+    with (
+        session(job_server.cluster, dbname=target) as later,
+        job_observer(job_server.cluster) as watched,
+        job_server.held_job(command, 1, target) as held,
+    ):
+        later.execute(f"select pg_advisory_lock({LATE_LOCK})")
         watched.until(lambda job: 20 < (job.phases[1].pct or 0 if len(job.phases) > 1 else 0) < 80, "its data")
         (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
         (data,) = [one for one in row.phases if one.name == "data"]
         assert (row.phase, data.grade) == ("data", "measured") and 0 < (row.pct or 0) <= (data.pct or 0) < 80
-        assert data.eta_s is not None and row.done == data.done and row.total == data.total
+        assert data.eta_s is not None
+        assert row.done is not None and row.total and row.pct == pytest.approx(100 * row.done / row.total, rel=0.02)
         assert row.scope == "whole" or row.eta_s == data.eta_s, "of the data, where nothing tells of the whole"
         assert row.unknown and not any("the sizes" in why for why in row.unknown), row.unknown
+        held.release()
+        job = watched.until(lambda job: "hold.sums" in objects(job, "running"), "the view that is filled")
+        assert (job.phase, job.counts[0]) == ("rest", 1) and job.pct is not None and job.pct < 100, job
+        (row,) = [row for row in watched.rows if row.kind == "pg_restore"]
+        assert row.phase == "rest" and (row.eta_s is None or row.eta_s >= 1.0), row
+        later.execute("select pg_advisory_unlock_all()")
 
 
 def test_two_dumps_of_one_database_at_once_are_two_jobs(job_server: JobServer) -> None:
@@ -223,7 +258,7 @@ def test_two_dumps_of_one_database_at_once_are_two_jobs(job_server: JobServer) -
         with job_server.held_job(f"{both} & wait", 2):
             watched.until(
                 lambda _: len(watched.jobs) == 2 and all(job.pid for job in watched.jobs)
-                and watched.past is not None and len(watched.past.running) == 2,
+                and watched.past is not None and len(watched.past.running) == 2 and len(watched.rows) == 2,
                 "two jobs",
             )  # fmt: skip
             assert {job.writes for job in watched.jobs} == {

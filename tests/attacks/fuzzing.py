@@ -1,13 +1,15 @@
 """What the console reads from others, changed at random, and what reads it.
 
-Four kinds: frames of the agent's socket, documents, sessions, journals of runs. A case may be refused with an error of
-our own; any other exception is a failure, and so is a case that takes longer than its limit. Each kind is tried in a
-process of its own, so that its memory is known.
+Six kinds: frames of the agent's socket, documents, sessions, shared files, journals of runs, dumps. A case may be
+refused with an error of our own; any other exception is a failure, and so is a case that takes longer than its limit.
+Each kind is tried in a process of its own, so that its memory is known.
 """
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import io
 import json
 import os
 import random
@@ -36,6 +38,9 @@ from dba_console.cli.runbook.run_history import _cells as runs_row
 from dba_console.cli.runbook.run_history import _print_run as told
 from dba_console.cli.session import show_lines, verify_lines
 from dba_console.core.errors import ConsoleError
+from dba_console.demo.cluster import Cluster
+from dba_console.jobs.archives.toc import ArchiveError
+from dba_console.jobs.tools.verify_archive import verify_archive
 from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.listing import row_of as session_row
 from dba_console.recording.recording import Recording
@@ -45,6 +50,7 @@ from dba_console.recording.run_reader import read_run
 from dba_console.recording.run_reader import row_of as run_row
 from dba_console.recording.run_records import RunAbout
 from dba_console.recording.sample_block import BlockWriter, SampleBlock
+from dba_console.recording.shared_file import Manifest, extract, is_shared_file, pack
 from dba_console.recording.verify import verify
 from dba_console.runbooks.compile import check_text, compile_text
 from dba_console.watch.frames.chart_history import ChartHistory
@@ -103,6 +109,7 @@ def _all(kind: str, count: int, seed: int, limit_s: float, agent: str) -> Outcom
     clock = time.monotonic if kind == "frames" else time.process_time
     with tempfile.TemporaryDirectory(prefix="fuzz-") as place:
         cases = _KINDS[kind](drawn, Path(place), agent)
+        gc.freeze()  # what is imported need not be searched for garbage after each case
         for number in range(count):
             attempt = next(cases)
             begun = clock()
@@ -116,6 +123,7 @@ def _all(kind: str, count: int, seed: int, limit_s: float, agent: str) -> Outcom
             except Exception:
                 failures.append(f"{kind} {number} of seed {seed}:\n{traceback.format_exc()}")
             longest_s = max(longest_s, clock() - begun)
+            gc.collect()  # a program reads one file: garbage of the cases before is not its memory
     return Outcome(count, longest_s, peak_mb(os.getpid()), failures)
 
 
@@ -289,6 +297,70 @@ def _change_samples(directory: Path, drawn: random.Random) -> None:
     connection.close()
 
 
+# shared files
+
+
+def _bundles(drawn: random.Random, base: Path, agent: str) -> Iterator[Attempt]:
+    directory = base / SESSION
+    directory.mkdir()
+    for name in ("session.db", "session.samples", "session.log"):
+        shutil.copy(RECORDED / name, directory)
+    packed = io.BytesIO()
+    pack(directory, Manifest(session=SESSION, level="none", program_version="1"), packed)
+    whole, file, place = packed.getvalue(), base / "shared.zip", base / "extracted"
+    first, last = whole[:400], whole.rindex(b"PK\x01\x02", 0, whole.index(b"PK\x05\x06", -200)) - 300
+
+    def attempt(change: int) -> None:
+        # The data between the first header and the list of members is most of it, and a checksum covers it.
+        made = {0: lambda: mutated(first, drawn) + whole[len(first) :],
+                1: lambda: whole[:last] + mutated(whole[last:], drawn), 2: lambda: mutated(whole, drawn)}  # fmt: skip
+        file.write_bytes(made[change]())
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        if is_shared_file(file):
+            verify(extract(file, place))
+
+    while True:
+        yield partial(attempt, drawn.choice((0, 1, 1, 2)))
+
+
+# dumps
+
+
+def _dumps(drawn: random.Random, base: Path, agent: str) -> Iterator[Attempt]:
+    made = make_archives(base)
+    wholes = {path: path.read_bytes() for directory in made for path in sorted(directory.iterdir())}
+    names = list(wholes)
+
+    def attempt(path: Path) -> None:
+        path.write_bytes(mutated(wholes[path], drawn))
+        try:
+            verify_archive(path.parent, None, 0, 1, bindir="/nowhere", report=lambda line: None)
+        except ArchiveError:
+            pass
+        finally:
+            path.write_bytes(wholes[path])
+
+    while True:
+        yield partial(attempt, drawn.choice(names))
+
+
+def make_archives(base: Path) -> list[Path]:
+    """Directory dumps of a small database, uncompressed and compressed."""
+    with Cluster(durable=False) as cluster:
+        cluster.psql(
+            "create table t as select g, md5(g::text) from generate_series(1, 500) g; create index on t (g);"
+            " select lo_from_bytea(0, 'abc'); create view v as select * from t"
+        )
+        found = []
+        for level in (0, 6):
+            path = base / f"dump{level}"
+            command = [str(cluster.binaries.program("pg_dump")), "-Fd", f"-Z{level}", "-b", "-f", str(path)]
+            subprocess.run([*command, "-d", cluster.dsn()], check=True, capture_output=True)
+            found.append(path)
+    return found
+
+
 # journals
 
 
@@ -327,16 +399,16 @@ def _journals(drawn: random.Random, base: Path, agent: str) -> Iterator[Attempt]
                 made = json.dumps(odd(json.loads(papers), drawn)).encode()
                 (directory / "plan.json").write_bytes(made)
                 told[0]["fields"]["plan_sha256"] = hashlib.sha256(made).hexdigest()
-            (directory / "journal.jsonl").write_bytes(_chained(told))
+            (directory / "journal.jsonl").write_bytes(chained(told))
         read_all()
 
     while True:
         yield partial(attempt, drawn.randrange(3))
 
 
-def _chained(told: list[Any]) -> bytes:
+def chained(told: list[Any], run: str = RUN) -> bytes:
     """Lines whose hashes follow from one another, whatever they say."""
-    made, head = b"", ChainHead.of(RUN)
+    made, head = b"", ChainHead.of(run)
     for line in told:
         if isinstance(line, dict):
             line.pop("hash", None)
@@ -347,7 +419,8 @@ def _chained(told: list[Any]) -> bytes:
 
 
 _KINDS: dict[str, Callable[[random.Random, Path, str], Iterator[Attempt]]] = {
-    "frames": _frames, "documents": _documents, "sessions": _sessions, "journals": _journals,
+    "frames": _frames, "documents": _documents, "sessions": _sessions, "bundles": _bundles,
+    "journals": _journals, "dumps": _dumps,
 }  # fmt: skip
 
 

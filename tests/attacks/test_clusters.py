@@ -7,12 +7,11 @@ import fcntl
 import os
 import signal
 import socket
-import struct
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +33,8 @@ from dba_console.clusters.pooler_file import change_file, check_file
 from dba_console.clusters.pooler_state import read_pooler
 from dba_console.clusters.server_control import ServerControl
 from dba_console.clusters.steps.begin_cutover import _check_directory
-from dba_console.clusters.steps.hold_clients import _END_SESSIONS, _WRITE_ACTIVITY
+from dba_console.clusters.steps.drain import _WRITE_ACTIVITY
+from dba_console.clusters.steps.hold_clients import END_SESSIONS
 from dba_console.clusters.steps.step import APPLICATION, open_node
 from dba_console.clusters.survey import survey
 from dba_console.core.clock import SYSTEM
@@ -42,6 +42,7 @@ from dba_console.core.config import ClusterConfig, NodeConfig, PoolerConfig
 from dba_console.core.errors import ConnectError, ConsoleError, PermissionDenied, Refused, Unsupported
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import server_account
+from tests.attacks.fake_servers import COLUMNS, GREETING, ROW, listening
 from tests.background import wait_until
 
 NOBODY = 65534
@@ -93,7 +94,7 @@ def test_a_client_with_our_application_name_is_terminated_with_the_others(cluste
     ):
         [row] = link.rows(_WRITE_ACTIVITY, {"spared": []})
         assert (row["clients"], row["example"]) == (1, "app")
-        link.execute_change(_END_SESSIONS, {"spared": []}, transaction=False)
+        link.execute_change(END_SESSIONS, {"spared": []}, transaction=False)
         with pytest.raises(psycopg.OperationalError):
             client.execute("select 1")
         assert ours.execute("select 1").fetchone() == (1,)
@@ -256,46 +257,6 @@ def send_slowly(connection: socket.socket, ended: threading.Event) -> None:
 
 
 # -- a server or pooler that lies --------------------------------------------------------------------------------
-
-
-@contextmanager
-def listening(serve: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
-    """A port at which each connection is served in a thread, until the block ends."""
-    ended = threading.Event()
-
-    def one(connection: socket.socket) -> None:
-        with connection:
-            try:
-                serve(connection, ended)
-            except OSError:
-                pass  # the other side has closed it
-
-    def accept(server: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:
-                return
-            threading.Thread(target=one, args=(connection,), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=accept, args=(server,), daemon=True)
-        thread.start()
-        try:
-            yield server.getsockname()[1]
-        finally:
-            ended.set()
-            server.shutdown(socket.SHUT_RDWR)
-    thread.join()
-
-
-def message(kind: bytes, content: bytes) -> bytes:
-    return kind + struct.pack("!I", len(content) + 4) + content
-
-
-GREETING = message(b"R", bytes(4)) + message(b"K", bytes(8)) + message(b"Z", b"I")
-COLUMNS = message(b"T", struct.pack("!H", 1) + b"name\0" + struct.pack("!IHIHIH", 0, 0, 25, 65535, 0xFFFFFFFF, 0))
-ROW = message(b"D", struct.pack("!HI", 1, 1000) + b"x" * 1000)
 
 
 def rows_without_end(connection: socket.socket, ended: threading.Event) -> None:

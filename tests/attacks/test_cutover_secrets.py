@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,6 +15,7 @@ from dba_console.demo.practice_cluster import PracticeCluster
 from tests.attacks.hostile_database import VICTIM, calls, make_hostile
 from tests.cli.console import own_console
 from tests.cluster.test_cutover import HOLD, PROMOTE, connection_limits, primary, run_cutover, wait_for_client_commit
+from tests.processes import shown_by_processes
 from tests.requirements import require_tool
 
 DATABASES = ('a"b', "it's; drop table x --", "line\nbreak", "%s %(n)s {to}", "\x1b[2J\x07", "-rf", "*")
@@ -54,28 +52,6 @@ def hostile_practice() -> Iterator[PracticeCluster]:
         assert all(word in text for name, word in SECRETS.items() if name != "rep"), text
         ground.config_file.write_text(text)
         yield ground
-
-
-@contextmanager
-def shown_by_processes(words: Iterable[str]) -> Iterator[set[str]]:
-    """Which of the words stood in the arguments or the environment of a process."""
-    found: set[str] = set()
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.005):
-            for place in [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]:
-                with suppress(OSError):
-                    content = place.read_bytes()
-                    found.update(word for word in words if word.encode() in content)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield found
-    finally:
-        ended.set()
-        thread.join()
 
 
 @pytest.mark.xdist_group("cutover")

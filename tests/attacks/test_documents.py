@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from dba_console.agent.protocol import Deframer, Note, ProtocolError, pack
 from dba_console.demo.cluster import Cluster
 from dba_console.runbooks.compile import check_text
+from dba_console.runbooks.parse import LONGEST
 from dba_console.runbooks.values import LONGEST_SIMPLE, LONGEST_VALUE, backtracking_risk, matches_pattern
 from tests.cli.console import Console, own_console
 from tests.unit.runbooks.short_runbooks import fence, runbook_text
@@ -133,3 +135,17 @@ def test_no_block_takes_long_to_lint(info: str, filler: str) -> None:
     """What grows with the square of a block's length takes minutes at the longest there may be."""
     checked = check_text(runbook_text(*[fence(info, "select 1 " + filler * (15_500 // len(filler)))] * 15), "book.md")
     assert checked.plan is not None or checked.problems
+
+
+@pytest.mark.parametrize("filler", ["~", "`", "*a*", "[", "![", "- - - -\n"])
+def test_no_prose_takes_long_to_parse_or_much_memory(filler: str) -> None:
+    """A line of tildes once took minutes, and a paragraph of asterisks 400 bytes per character."""
+    text = runbook_text(CHECK)
+    tracemalloc.start()
+    try:
+        checked = check_text(text + "\n" + filler * ((LONGEST - len(text) - 1) // len(filler)), "book.md")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert checked.plan is not None or checked.problems
+    assert peak < 48_000_000

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,7 @@ from dba_console.core.errors import SessionError
 from dba_console.recording.listing import list_sessions
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_reader import read_run
+from dba_console.recording.shared_file import Manifest, pack
 from dba_console.recording.verify import verify
 from dba_console.tui.known_runs import RecordedRunsArrived, read_runs
 from tests.unit.recording.recordings import record, ticks
@@ -135,3 +141,84 @@ def test_run_summaries_that_are_not_files_are_not_waited_for(session: Path, make
     begin_journal(session).close()
     make(session / "runs" / RUN / "summary.json")
     assert story_of(read_run(session / "runs" / RUN), json=False) == 0
+
+
+def test_a_table_with_more_rows_than_any_recording_is_refused(session: Path) -> None:
+    _rewrite(session, f"INSERT INTO journal VALUES ({10**12}, 0, '{{}}')")
+    for read in (verify, Recording.open):
+        with pytest.raises(SessionError, match="journal has too many rows"):
+            read(session)
+
+
+def test_lines_of_output_numbered_otherwise_are_not_read_for_ever(session: Path) -> None:
+    _rewrite(session, *(f"INSERT INTO output (rowid, text) VALUES ({number}, 'x')" for number in (1, 40_000_000)))
+    with closing(Recording.open(session)) as recording:
+        assert len(list(recording.output())) <= 1
+
+
+def test_a_huge_value_costs_no_memory(session: Path) -> None:
+    _rewrite(session, "INSERT INTO journal SELECT max(seq) + 1, 0, zeroblob(400000000) FROM journal")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert not verify(session).ok
+    list_sessions(session.parent)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 100
+
+
+def test_events_by_the_million_are_refused_before_they_fill_the_memory(session: Path) -> None:
+    line = "{" + "x" * 4000
+    many = f"WITH n(x) AS (VALUES (1000) UNION ALL SELECT x + 1 FROM n WHERE x < 90000) SELECT x, 0, '{line}' FROM n"
+    _rewrite(session, f"INSERT INTO journal {many}")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = verify(session)
+    assert "more than 256 MB at once" in " ".join([found.first_bad or "", *found.notes])
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 600
+
+
+@pytest.fixture
+def shared(session: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "shared.zip"
+    with path.open("wb") as file:
+        pack(session, Manifest(session=session.name, level="none", program_version="1"), file)
+    return path
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_what_was_extracted_of_a_shared_file_is_removed_after_a_signal(
+    number: signal.Signals, shared: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    reader = start_reader(shared, place)
+    reader.send_signal(number)
+    reader.communicate(timeout=60)
+    assert list(place.iterdir()) == []
+
+
+def test_what_a_killed_process_extracted_is_removed_by_the_next_one(shared: Path, tmp_path: Path) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    reader, other = start_reader(shared, place), start_reader(shared, place)
+    reader.kill()
+    reader.communicate(timeout=60)
+    assert len(list(place.iterdir())) == 2
+    third = start_reader(shared, place)
+    assert len(list(place.iterdir())) == 2, "the one in use is kept"
+    for one in (other, third):
+        one.terminate()
+        one.communicate(timeout=60)
+    assert list(place.iterdir()) == []
+
+
+def start_reader(shared: Path, place: Path) -> subprocess.Popen[bytes]:
+    """A process that has opened a shared file and waits."""
+    script = (
+        "import sys; from pathlib import Path; from dba_console.recording.shared_file import open_shared\n"
+        "open_shared(Path(sys.argv[1])); print('open', flush=True)\n"
+        "try: sys.stdin.read()\nexcept KeyboardInterrupt: pass"
+    )
+    reader = subprocess.Popen(
+        [sys.executable, "-c", script, str(shared)], env={**os.environ, "TMPDIR": str(place)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert reader.stdout is not None and reader.stdout.readline() == b"open\n"
+    return reader

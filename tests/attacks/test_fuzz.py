@@ -20,7 +20,9 @@ SMALL_MB = 400
 MB = 1 << 20
 
 
-@pytest.mark.parametrize(("kind", "count"), [("documents", 100), ("sessions", 150), ("journals", 300)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("documents", 100), ("sessions", 150), ("bundles", 100), ("journals", 300), ("dumps", 150)]
+)
 def test_a_changed_recording_is_refused_or_read(kind: str, count: int) -> None:
     outcome = fuzz_in_process(kind, count, 1, LIMIT_S)
     assert not outcome.failures, "\n".join(outcome.failures)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.process import peak_mb
-from dba_console.core.redact import normalise, redact
+from dba_console.core.redact import normalise, redact, redact_statement
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.probes.postgres.connect import MonitorOptions
@@ -142,7 +142,7 @@ def test_a_literal_after_a_nested_comment_is_masked() -> None:
 
 
 def test_in_a_cut_text_the_complete_statement_keeps_its_literals() -> None:
-    assert redact("select 'seen'; insert into t values ('x', 'y", cut=True) == (
+    assert redact_statement("select 'seen'; insert into t values ('x', 'y", cut=True) == (
         "select 'seen'; insert into t values ('********', '********'"
     )
 

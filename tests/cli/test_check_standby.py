@@ -56,7 +56,9 @@ def test_a_lagging_standby_is_watched_until_the_verdict_is_certain(
         done = console.run("check", standby.dsn())
         short = console.run("check", "--watch", "1s", standby.dsn())
         listed = console.run("findings", "list", "--watch", "1s", standby.dsn())
-    assert (done.code, "[replication-lag]" in done.out.splitlines()[0]) == (1, True), done.out + done.err
+    assert (done.code, "[replication-lag, runbook standby-lag]" in done.out.splitlines()[0]) == (1, True), (
+        done.out + done.err
+    )
     assert short.code == 3
     assert short.out.startswith("DBACONSOLE UNKNOWN - undecided after ")
     assert "replication-lag must last" in short.out.splitlines()[0]
@@ -71,7 +73,7 @@ def test_a_healthy_standby_is_ok_and_unevaluated_rules_are_named(
     console.write_config(LAGGING)
     done = console.run("check", standby.dsn())
     assert done.code == 0, done.out + done.err
-    assert "; not judged in " in done.out.splitlines()[0]
+    assert "; not evaluated in " in done.out.splitlines()[0]
     assert "standby-gone" in done.out.splitlines()[0]
 
 

@@ -23,6 +23,7 @@ from tests.background import session, wait_until
 from tests.cli.console import CompletedCommand, Console
 from tests.clusters import binaries_of
 from tests.disks import fill, mounted
+from tests.processes import contents
 
 DATABASE = "app"
 TABLES = 6
@@ -234,7 +235,7 @@ def test_a_password_is_neither_in_the_arguments_nor_in_the_output(sweep_setup: S
             "dumps", "sweep", sweep_setup.dsn, "-j", "1", "--to", str(tmp_path), **environment
         ) as process:
             sweep_setup.wait_for_row(f"{_TRIALS} and wait_event_type = 'Lock'", 1, "a trial that waits")
-            arguments = [content(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
+            arguments = [line for _pid, line in contents("cmdline")]
             assert any(b"dba-console-sweep" in one for one in arguments), "the trial itself is among them"
             assert not any(password.encode() in one for one in arguments)
             holder.rollback()
@@ -242,14 +243,6 @@ def test_a_password_is_neither_in_the_arguments_nor_in_the_output(sweep_setup: S
     assert process.returncode == 0, err
     assert password not in out + err + str(list((sweep_setup.console.home / "state").rglob("*.json")))
     assert dsn not in out
-
-
-def content(path: Path) -> bytes:
-    """Nothing, where the process has ended."""
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 # -- archives --------------------------------------------------------------------------------------------------------

@@ -162,3 +162,6 @@ def test_every_rule_is_listed_with_what_it_detects(console: Console) -> None:
     done = console.run("findings", "rules", "--json")
     named = {rule["name"]: rule["title"] for rule in done.objects()}
     assert len(named) > 30 and all(named.values())
+    inodes = next(rule for rule in done.objects() if rule["name"] == "inodes-filling")
+    assert inodes["settings"] == ["disks.inodes_warning_pct", "disks.inodes_critical_pct"]
+    assert inodes["kinds"] == dict.fromkeys(inodes["settings"], "judgement")

@@ -1,4 +1,4 @@
-"""The runbook `cutover` on a real cluster with a load on it: there and back, aborted, refused, and the failover.
+"""The runbook `cutover` on a real cluster with a load on it: there and back, aborted, refused.
 
 The nodes are those of `demo --cluster`: three servers under pg_ctl, PgBouncer, and a load with its own ledger.
 """
@@ -121,40 +121,3 @@ def test_a_cluster_that_is_not_ready_is_left_alone(console: Console, practice: P
 def test_an_unknown_node_name_is_refused_with_the_existing_names(console: Console, practice: PracticeCluster) -> None:
     done = run_cutover(console, practice, "db9", f"{HOLD}=yes")
     assert done.code == 8 and "use one of: db1, db2, db3" in done.out, done
-
-
-def test_a_dead_primary_is_replaced_after_the_loss_is_typed(console: Console, practice: PracticeCluster) -> None:
-    keep_down = "keep-the-old-primary-down"
-    refused = run_cutover(console, practice, "db2", f"{keep_down}=yes", runbook="failover")
-    assert refused.code == 8 and "answers as the primary" in refused.out, refused
-    practice.nodes["db1"].kill()
-    asked = run_cutover(console, practice, "db2", f"{keep_down}=yes", runbook="failover")
-    [*_, typed] = re.findall(r"type `(\w+)`", asked.out)
-    assert asked.code == 8 and re.search("lost is unknown|of WAL are lost", asked.out), asked
-    done = run_cutover(
-        console, practice, "db2", f"{keep_down}=yes", f"{PROMOTE}={typed}", "can-the-old-primary-come-back=rewind",
-        "rewind-the-old-primary=rewind", runbook="failover",
-    )  # fmt: skip
-    assert done.code == 0, done
-    assert primary(practice) == ["db2"]
-    for name in ("db1", "db3"):
-        wait_until(partial(query_node, practice, name, "select 1 from pg_stat_wal_receiver where status = 'streaming'"))
-    wait_for_client_commit(practice)
-
-
-def test_an_old_primary_is_cloned_if_chosen_and_its_directory_stays(
-    console: Console, practice: PracticeCluster
-) -> None:
-    [old] = primary(practice)
-    to = "db1" if old == "db2" else "db2"
-    practice.nodes[old].kill()
-    given = ["keep-the-old-primary-down=yes", "can-the-old-primary-come-back=clone", "clone-the-old-primary=clone"]
-    asked = run_cutover(console, practice, to, *given, runbook="failover")
-    [*_, typed] = re.findall(r"type `(\w+)`", asked.out)
-    done = run_cutover(console, practice, to, *given, f"{PROMOTE}={typed}", runbook="failover")
-    assert done.code == 0, done
-    assert primary(practice) == [to]
-    wait_until(partial(query_node, practice, old, "select 1 from pg_stat_wal_receiver where status = 'streaming'"))
-    directory = practice.nodes[old].data_directory
-    assert list(directory.parent.glob(f"{directory.name}.before-*"))
-    wait_for_client_commit(practice)

@@ -7,8 +7,9 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from dba_console.demo.practice_cluster import APPLICATION_ROLE, DATABASE, Node, 
 from tests.background import wait_until
 from tests.cli.console import CompletedCommand, Console
 from tests.disks import mounted
-from tests.faults.test_cutover_faults import CutoverTrial, setting
+from tests.faults.test_cutover_faults import CutoverTrial, setting, unwrapped
 from tests.requirements import require_tool
 
 pytestmark = pytest.mark.xdist_group("cutover")
@@ -43,10 +44,6 @@ def set_names(node: Node, names: str | None) -> None:
     """Set the names, and wait until the server has read them."""
     setting(node, NAMES, names)
     wait_until(lambda: node.psql(f"show {NAMES}") == (names or ""), what=NAMES)
-
-
-def unwrapped(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
 
 
 def assert_complete(trial: CutoverTrial, to: str) -> None:
@@ -87,16 +84,31 @@ def test_standby_names_set_since_the_check_block_clients_until_they_are_changed(
         with pytest.raises(psycopg.OperationalError, match="too many connections"):
             psycopg.connect(trial.db1.dsn(user=APPLICATION_ROLE, dbname=DATABASE))
         set_names(trial.db1, None)
-        resumed = resume(console, trial, "retry\ndb1\ny\n")
-    assert resumed.code == 0, resumed
+        resumed = console.run(
+            "runbook", "resume", "last", "--plain", "--failed", "retry", "--confirm", "promote=db1", "--yes",
+            timeout=120, **trial.ground.environment,
+        )  # fmt: skip
+    assert resumed.code == 0, f"without a terminal: {resumed}"
     assert_complete(trial, "db1")
+
+
+def pooler_setting(trial: CutoverTrial, name: str) -> str:
+    assert trial.ground.pooler is not None
+    with closing(psycopg.connect(trial.ground.pooler.dsn(), autocommit=True)) as admin:
+        result = admin.pgconn.exec_(b"SHOW CONFIG")
+        rows = {result.get_value(row, 0): result.get_value(row, 1) for row in range(result.ntuples)}
+    return (rows[name.encode()] or b"").decode()
 
 
 def startup_process(node: Node) -> int:
     """The process that replays, and ends with the promotion."""
-    children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
-    [found] = [one for one in children if b": startup " in Path(f"/proc/{one}/cmdline").read_bytes()]
-    return int(found)
+
+    def found() -> int | None:
+        children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
+        titles = {one: Path(f"/proc/{one}/cmdline") for one in children}
+        return next((int(one) for one, title in titles.items() if b": startup " in title.read_bytes()), None)
+
+    return wait_until(found, what="the startup process")
 
 
 def test_a_slow_promotion_is_awaited_and_the_run_continues_from_there(trial: CutoverTrial) -> None:
@@ -119,6 +131,40 @@ def test_a_slow_promotion_is_awaited_and_the_run_continues_from_there(trial: Cut
             os.kill(process, signal.SIGCONT)
     assert resumed.code == 0, resumed
     assert_complete(trial, "db2")
+
+
+def test_clients_that_wait_are_not_disconnected_by_the_pooler_and_a_delayed_third_node_is_a_warning(
+    trial: CutoverTrial,
+) -> None:
+    limit, seen = "query_wait_timeout", []
+    pooler, db3 = trial.ground.pooler, trial.ground.nodes["db3"]
+    assert pooler is not None
+    text = pooler.config.read_text()
+    pooler.config.write_text(text.replace("[pgbouncer]\n", f"[pgbouncer]\n{limit} = 3\n", 1))
+    with closing(psycopg.connect(pooler.dsn(), autocommit=True)) as admin:
+        admin.pgconn.exec_(b"RELOAD")
+    setting(db3, "recovery_min_apply_delay", "1h")
+    errors = trial.ground.ledger / "errors.log"
+    before = errors.read_text()
+
+    def wait_longer_than_that() -> None:
+        seen.append(pooler_setting(trial, limit))
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() - began > 5, what="more than the limit")
+
+    [to, old] = [("db2", "db1"), ("db1", "db2")][trial.db2.is_primary()]
+    try:
+        with trial.run_with_fault("release", wait_longer_than_that, to=to, follow="2s") as (_, done):
+            assert done.code == 0, done
+    finally:
+        setting(db3, "recovery_min_apply_delay", None)
+        pooler.config.write_text(pooler.config.read_text().replace(f"{limit} = 3\n", "", 1))
+    assert seen == ["0"] and pooler_setting(trial, limit) == "3", "lifted while clients are held, then restored"
+    assert limit not in errors.read_text()[len(before) :]
+    shown = unwrapped(done.out)
+    assert "warning: after 2s not streaming from" in shown and "db3: " in shown, done
+    assert f"{old} streams from {to}" in shown, done
+    assert_complete(trial, to)
 
 
 @contextmanager

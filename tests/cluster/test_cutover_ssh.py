@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from dba_console.demo.practice_cluster import PracticeCluster
 from tests.cli import prefork
 from tests.cli.console import Console, own_console
 from tests.cluster.test_cutover import HOLD, PROMOTE, primary, run_cutover, wait_for_client_commit
+from tests.processes import contents
 from tests.requirements import require_tool
 from tests.sshd import NAME, Sshd, sshd
 
@@ -52,13 +52,9 @@ def cut_connections(remote: Sshd) -> Iterator[set[str]]:
 
     def watch() -> None:
         while not over.wait(0.005) and len(cut) < len(MARKS):
-            for place in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    content = place.read_bytes().decode("utf-8", "replace")
-                except OSError:
-                    continue  # ended meanwhile
-                found = {mark for mark in MARKS if mark in content} - cut
-                if found and "ControlPath" not in content:
+            for _pid, line in contents("cmdline"):
+                found = {mark for mark in MARKS if mark.encode() in line} - cut
+                if found and b"ControlPath" not in line:
                     remote.cut()
                     cut.update(found)
 

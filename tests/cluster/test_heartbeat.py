@@ -31,6 +31,7 @@ from dba_console.demo.cluster import Cluster, make_standby
 from tests.background import wait_until
 from tests.clusters import binaries_of
 from tests.postgres.pgbouncer import running_pgbouncer
+from tests.processes import contents
 from tests.sql import query, wait_for
 
 pytestmark = pytest.mark.xdist_group("heartbeat")
@@ -85,18 +86,11 @@ def process_of(directory: Path) -> int:
 def processes_of(directory: Path) -> list[int]:
     """Found by their command lines."""
     return [
-        int(path.parent.name)
-        for path in Path("/proc").glob("[0-9]*/cmdline")
-        if (words := _read(path).split(b"\0"))[-2:-1] == [os.fsencode(directory)]
+        pid
+        for pid, line in contents("cmdline")
+        if (words := line.split(b"\0"))[-2:-1] == [os.fsencode(directory)]
         and b"dba_console.clusters.heartbeat_process" in words
     ]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 def test_an_outage_through_a_paused_pooler_lasts_from_pause_to_resume_and_names_both_servers(
@@ -178,6 +172,19 @@ def test_it_survives_the_process_that_started_it_and_its_record_survives_its_own
     stop_heartbeat(directory)
     wait_for(cluster, HEARTBEAT_SESSIONS.replace("count(*)", "count(*) = 0"))
     assert query(cluster, HEARTBEAT_SCHEMA) == "0", "also what the killed one had made"
+
+
+def test_what_a_killed_one_of_an_earlier_run_left_is_removed_by_the_next_one(
+    directory: Path, tmp_path: Path, cluster: Cluster
+) -> None:
+    (other := tmp_path / "earlier").mkdir()
+    started_heartbeat(other, cluster.dsn())
+    os.kill(process_of(other), signal.SIGKILL)
+    wait_for(cluster, HEARTBEAT_SESSIONS.replace("count(*)", "count(*) = 0"))
+    query(cluster, "update dba_console.heartbeat set at = now() - interval '11 minutes'")
+    started_heartbeat(directory, cluster.dsn())
+    stop_heartbeat(directory)
+    assert query(cluster, HEARTBEAT_SCHEMA) == "0"
 
 
 def test_it_ends_when_its_record_is_removed(directory: Path, cluster: Cluster) -> None:
@@ -274,7 +281,7 @@ def test_its_password_is_neither_in_its_arguments_nor_in_its_environment(
     monkeypatch.setenv("PGPASSWORD", "from-the-environment")
     started_heartbeat(directory, cluster.dsn() + " password=from-the-conninfo")
     place = Path("/proc") / str(process_of(directory))
-    seen = _read(place / "cmdline") + _read(place / "environ") + (directory / FILE).read_bytes()
+    seen = (place / "cmdline").read_bytes() + (place / "environ").read_bytes() + (directory / FILE).read_bytes()
     assert b"from-the" not in seen
     assert (directory / FILE).stat().st_mode & 0o777 == 0o600
 

@@ -228,9 +228,14 @@ def test_in_session_mode_clients_delay_the_pause_which_is_shown_before(first_clu
             admin.pause([], 30, never_stopped)
 
 
-def test_a_client_that_would_wait_too_long_is_named_before(pooler: PgBouncer) -> None:
-    [caution] = admin_of(pooler, "shop").pause_warnings([])
-    assert "disconnects clients that waited 120 s (query_wait_timeout)" in caution
+def test_a_client_may_wait_without_limit_until_the_limit_is_restored(pooler: PgBouncer) -> None:
+    admin = admin_of(pooler, "shop")
+    limits = admin.wait_limits()
+    assert limits == {"query_wait_timeout": "120"}
+    admin.lift_wait_limits(limits)
+    assert admin.wait_limits() == {}
+    admin.restore_wait_limits(limits, [])
+    assert admin.wait_limits() == limits
 
 
 def test_an_unused_database_is_paused_and_redirected(

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.clusters.node_host import HostConnectionLost
 from dba_console.clusters.server_control import ServerControl
-from dba_console.clusters.steps.begin_cutover import find_directories
+from dba_console.clusters.steps.make_plan import find_directories
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConfigError, ConsoleError, PermissionDenied, Refused, Unsupported
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.cluster import Cluster, child_processes, make_standby, send_signals
 from tests.background import wait_until
 from tests.cluster.test_node_host import processes
 from tests.clusters import FreshCluster
+from tests.processes import shown_by_processes
 from tests.requirements import require_tool
 from tests.sshd import NAME, Sshd, sshd
 
@@ -127,6 +130,16 @@ def test_a_stop_that_exceeds_its_timeout_is_reported_and_the_server_still_runs(
         cluster.sigcont()
     wait_until(lambda: not control.running(), what="the end of the server")
     assert control.control_file().state == "shut down"
+
+
+def test_a_frozen_server_is_killed_however_short_the_time(fresh_cluster: FreshCluster, ssh: str | None) -> None:
+    cluster = fresh_cluster()
+    control = control_of(cluster, ssh)
+    assert cluster.pid is not None
+    send_signals([psutil.Process(cluster.pid), *child_processes(cluster.pid)], signal.SIGSTOP)
+    with suppress(ConsoleError):  # some of its processes may not have ended yet
+        control.kill(0.0)
+    wait_until(lambda: not control.running(), what="the end of the server")
 
 
 def test_a_stop_with_a_lost_connection_is_decided_by_the_files_over_another_one(
@@ -263,7 +276,7 @@ def test_a_crashed_primary_is_rewound_with_its_own_settings_and_no_password_is_v
             assert control.start(60).code == 0
             assert old.psql("select n from t") == "1"
             assert control.stop(60).code == 0
-            with processes_showing(PASSWORD) as seen:
+            with shown_by_processes([PASSWORD]) as seen:
                 dry = control.rewind(conninfo(new), dry_run=True, timeout_s=60)
                 assert (dry.code, control.control_file().timeline) == (0, 1), dry.errors + dry.output
                 done = control.rewind(conninfo(new), dry_run=False, timeout_s=60)
@@ -274,31 +287,6 @@ def test_a_crashed_primary_is_rewound_with_its_own_settings_and_no_password_is_v
             wait_until(lambda: new.psql(STREAMS), what="the old primary streaming")
             assert old.psql("select n from t; select pg_is_in_recovery()") == "2\nt"
             assert old.psql("show port") == str(old.port)
-
-
-@contextmanager
-def processes_showing(secret: str) -> Iterator[set[str]]:
-    """The processes in whose arguments or environment the secret was while the block lasted."""
-    seen: set[str] = set()
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.is_set():
-            for place in [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]:
-                try:
-                    content = place.read_bytes()
-                except OSError:
-                    continue  # ended meanwhile
-                if secret.encode() in content:
-                    seen.add(f"{place}: {content!r}")
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_a_rewind_continues_when_the_connection_is_lost_and_the_next_call_waits_for_it(
@@ -358,6 +346,45 @@ def test_a_copy_replaces_the_old_directory_which_is_kept_next_to_it(fresh_cluste
             assert control.start(60).code == 0
             wait_until(lambda: new.psql(STREAMS), what="the copy streaming")
             assert old.psql("select count(*) from t; show port") == f"0\n{old.port}"
+
+
+def test_a_copy_replaces_tablespaces_too_and_keeps_their_former_content(fresh_cluster: FreshCluster) -> None:
+    old = fresh_cluster({"listen_addresses": "127.0.0.1", "wal_keep_size": "64MB"})
+    quoted = PASSWORD.replace("'", "''")
+    old.psql(f"create role rep superuser login replication password '{quoted}'")
+    new = Cluster(old.binaries, settings=old.settings)
+    places = {one: one.base / "space" for one in (old, new)}
+    for one, place in places.items():
+        place.mkdir()
+        one.account.chown(place)
+    old.psql(f"create tablespace space location '{places[old]}'")
+    old.psql("create table t tablespace space as select 1 as n")
+    mapping = f"--tablespace-mapping={places[old]}={places[new]}"
+    new.run("pg_basebackup", "-D", str(new.data_directory), "-d", old.dsn(), "-R", "-c", "fast", mapping)
+    with new:
+        wait_until(lambda: old.psql(STREAMS), what="the standby streaming")
+        new.psql("select pg_promote()")
+        old.psql("insert into t values (2)")
+        control = control_of(old)
+        control.stop(30)
+        [(oid, location)] = [
+            line.split("|") for line in new.psql("select oid, pg_tablespace_location(oid) from pg_tablespace "
+                                                 "where spcname = 'space'").splitlines()
+        ]  # fmt: skip
+        assert location == str(places[new])
+        done = control.clone(conninfo(new), 60, {int(oid): location})
+        assert done.code == 0, done.output
+        with stopped_at_end(control):
+            control.make_standby(conninfo(new), None)
+            assert control.start(60).code == 0
+            wait_until(lambda: new.psql(STREAMS), what="the copy streaming")
+            assert old.psql("select n from t") == "1"
+        assert (old.data_directory / "pg_tblspc" / oid).resolve() == places[old].resolve()
+        [aside] = places[old].glob("PG_*.before-*")
+        assert f"the former tablespace is {aside}" in done.output
+        assert new.psql("select n from t") == "1", "the source is untouched"
+        with pytest.raises(Refused, match="is not empty, and not a tablespace of this server"):
+            control.clone(conninfo(new), 60, {99999: location})
 
 
 def test_directories_of_a_running_server_are_read_from_the_server(fresh_cluster: FreshCluster) -> None:

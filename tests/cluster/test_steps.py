@@ -5,14 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from dba_console.actions.action import ActionContext
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.clusters.cutover_plan import CutoverPlan, NodePlan, load_plan, save_plan
+from dba_console.clusters.heartbeat import AnsweringServer, HeartbeatOutage
+from dba_console.clusters.steps.release_clients import writing_node
+from dba_console.clusters.steps.step import StepSettings
 from dba_console.core.config import ClusterConfig, Config, NodeConfig
 from dba_console.core.errors import Refused, UsageError
 
-STEPS = [name for name in ACTIONS if ACTIONS[name].acts_on_cluster and name != "cutover-begin"]
+BEGINNING = ("cutover-begin", "failover-begin", "failover-evidence")
+STEPS = [name for name in ACTIONS if issubclass(ACTIONS[name].Settings, StepSettings) and name not in BEGINNING]
 SETTINGS = {"cluster": "shop", "to": "db2"}
 
 
@@ -47,6 +52,18 @@ def test_a_plan_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -
     (tmp_path / "cutover.json").write_text("{")
     with pytest.raises(Refused, match="cannot be read"):
         load_plan(context_with_directory(tmp_path), "shop", "db2")
+
+
+@pytest.mark.parametrize(
+    ("timeline", "to_us", "node"), [(1, 9_000_000, "db1"), (1, 5_500_000, None), (2, 9_000_000, "db2"), (2, 7, None)]
+)
+def test_the_node_that_acknowledges_writes_after_the_promotion_is_told_by_its_timeline(
+    timeline: int, to_us: int, node: str | None
+) -> None:
+    promoted = structs.replace(plan(), new_timeline=2, promoted_us=5_000_000)
+    writes = AnsweringServer(kind="write", timeline=timeline, from_us=1, to_us=to_us)
+    reads = AnsweringServer(kind="read", timeline=1, from_us=1, to_us=9_000_000)
+    assert writing_node(promoted, HeartbeatOutage(servers=(reads, writes)), 8_000_000) == node
 
 
 def test_a_cluster_that_is_not_configured_is_named(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import child_pids
+from dba_console.demo.cluster import child_processes
 from tests.background import wait_until
-from tests.demo.demo_processes import mentioned_by
+from tests.processes import mentioned_by
 from tests.terminal.tmux import Tmux
 
 DEMO = [sys.executable, "-m", "dba_console", "demo"]
@@ -47,7 +47,7 @@ def test_a_lost_terminal_ends_console_server_and_agent(own_directories: dict[str
     with Tmux(DEMO, environment=own_directories) as terminal:
         terminal.wait_for("of 247 usable", timeout=90)
         demo = terminal.pid
-        commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in child_pids(demo)}
+        commands = {child.pid: child.cmdline() for child in child_processes(demo)}
         servers = {pid: words for pid, words in commands.items() if words[0].endswith("/postgres")}
         (base,) = {Path(words[words.index("-D") + 1]).parent for words in servers.values()}
         assert mentioned_by(base)

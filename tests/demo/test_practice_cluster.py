@@ -20,7 +20,7 @@ from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_cluster_
 from dba_console.demo.practice_cluster import PracticeCluster
 from tests.background import wait_until
 from tests.cli.console import CompletedCommand, Console, own_console
-from tests.demo.demo_processes import mentioned_by
+from tests.processes import mentioned_by
 from tests.requirements import require_tool
 
 pytestmark = pytest.mark.xdist_group("practice-cluster")

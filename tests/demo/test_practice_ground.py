@@ -19,7 +19,7 @@ from dba_console.demo.clients import DATABASE, Load, LoadPlan
 from dba_console.demo.practice_ground import PracticeGround
 from tests.background import wait_until
 from tests.clusters import FreshCluster
-from tests.demo.demo_processes import mentioned_by
+from tests.processes import mentioned_by
 
 SMALL = LoadPlan(clients=2, rate_per_s=20, idle=6, scale=1)
 

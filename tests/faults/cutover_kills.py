@@ -16,6 +16,7 @@ from dba_console.core.errors import ConnectError
 from dba_console.demo.practice_cluster import NAME, PracticeCluster
 from dba_console.demo.server_account import clean_environment
 from dba_console.recording.run_reader import read_run
+from dba_console.runbooks.parse import slug
 from dba_console.runbooks.run_view import Question
 from tests.agent.agents import RunningAgent, agent
 from tests.agent.runs.agent_that_kills_itself import DIES, KILLS
@@ -29,13 +30,28 @@ RUNBOOK = Path(__file__).resolve().parents[2] / "runbooks" / "cutover.md"
 SELF_KILLING_AGENT = "tests.agent.runs.agent_that_kills_itself"
 RETRIES = 5
 """Times a failed block is tried again before the run is aborted."""
-HOLD, PROMOTE, FOLLOW = "hold-the-clients-and-stop-the-old-primary", "promote", "the-other-nodes-follow"
-STEPS_OF_ACTIONS = {
-    "heartbeat": (HOLD, 1), "pause": (HOLD, 2), "keep-out": (HOLD, 3), "drain": (HOLD, 4), "stop": (HOLD, 5),
-    "gate": (HOLD, 6), "fence": (HOLD, 7), "promote": (PROMOTE, 1), "repoint": (PROMOTE, 2), "release": (PROMOTE, 3),
-    "report": (PROMOTE, 4), "follow": (FOLLOW, 1), "rejoin": (FOLLOW, 2),
-}  # fmt: skip
-"""The acts of the runbook: step, and the number of the act within it. Hooks are skipped where none are configured."""
+RUN_S = 600.0
+"""Limit for a whole cutover: on a machine with a load average of 60, one took more than two minutes."""
+HOLD, PROMOTE = "hold-the-clients-and-stop-the-old-primary", "promote"
+SHOW = "show-the-cluster"
+
+
+def _steps_of_actions() -> dict[str, tuple[str, int]]:
+    """As the runbook has them on its usual way: step, and the number of the act within it."""
+    found: dict[str, tuple[str, int]] = {}
+    for heading, text in re.findall(r"(?ms)^## ([^{\n]*).*?\n(.*?)(?=^## |\Z)", RUNBOOK.read_text()):
+        step = slug(heading.strip())
+        acts = [one for one in re.findall(r"\{action cutover-([\w-]+)", text) if one != "hooks"]
+        for number, act in enumerate(acts, 1):
+            found["report" if act in found and act == "heartbeat" else act] = (step, number)
+        if {"rejoin", "follow"} & set(acts) and {"rejoin", "follow"} <= found.keys():
+            break  # what follows is for an old primary that does not
+    del found["begin"]
+    return {**found, "show": (SHOW, 1)}
+
+
+STEPS_OF_ACTIONS = _steps_of_actions()
+"""The acts of the runbook. Hooks are skipped where none are configured."""
 
 
 _SELF_KILLING_SSH = """#!/bin/sh
@@ -50,12 +66,31 @@ kill -9 $! $$
 """The first command that has the words in the file is killed on its way."""
 
 
+_OF_THE_RUN = {"heartbeat": "heartbeat_process", "keeper": "dba_console.keeper"}
+"""Processes with files of the run open: words of their command line."""
+_KILL_OF_THE_RUN = """
+(
+for _ in $(seq 500); do
+    for process in $(grep -laF {words} /proc/[0-9]*/cmdline 2>/dev/null); do
+        process=${{process%/cmdline}}
+        if ls -l "$process/fd" 2>/dev/null | grep -qF "{place}/"; then
+            kill -9 "${{process#/proc/}}" && touch {place}/killed && exit
+        fi
+    done
+    sleep 0.01
+done
+) >/dev/null 2>&1 &
+"""
+"""In the background: a keeper starts only after the act has begun."""
+
+
 class Kill(NamedTuple):
     """What is killed, and when: at the `begin` of an act, its intent on the disk and nothing of it done; at its `end`,
     when it is done and its result is not recorded."""
 
     victim: str
-    """agent, console, pooler, or ssh: a command of the act on its way, at the end all connections."""
+    """agent, console, pooler, heartbeat (the process), keeper (of the command that the act runs), or ssh: a command of
+    the act on its way, at the end all connections."""
     act: str
     when: str = "begin"
 
@@ -123,7 +158,7 @@ class CutoverTrials:
             extra[DIES] = kill.record
             if kill.victim != "agent":
                 extra[KILLS] = str(script)
-                script.write_text(self._killing(kill))
+                script.write_text(self._killing(kill, directory))
         pooled = self._pooler_pid()
         program = "dba_console" if kill is None else SELF_KILLING_AGENT
         with agent(self._dsn, directory, extra=extra, program=program) as running:
@@ -134,12 +169,23 @@ class CutoverTrials:
             except (AgentConnectionLost, ConnectError):
                 assert kill is not None and kill.victim == "agent", running.errors()
                 return None
-        if kill is not None and kill.victim == "pooler":
-            assert pooled != self._pooler_pid()
+        if kill is not None:
+            self._assert_killed(kill, directory, pooled)
         return state
 
-    def _killing(self, kill: Kill) -> str:
+    def _assert_killed(self, kill: Kill, place: Path, pooled: int | None) -> None:
+        """Nobody waits for the end of what was killed: a pooler may still be named by its pid file."""
+        if kill.victim == "pooler":
+            wait_until(lambda: self._pooler_pid() not in (None, pooled), what="the pooler started again")
+        elif kill.victim in _OF_THE_RUN:
+            assert (place / "killed").exists(), f"no {kill.victim} process was found"
+        elif kill.victim == "ssh" and kill.when == "begin":
+            assert not self._dies_with.exists(), "no command came over ssh"
+
+    def _killing(self, kill: Kill, place: Path) -> str:
         """What kills it, for the shell."""
+        if kill.victim in _OF_THE_RUN:
+            return _KILL_OF_THE_RUN.format(place=place, words=_OF_THE_RUN[kill.victim])
         if kill.victim != "ssh":
             return f"kill -9 {self._pooler_pid()}\n"
         assert self._over is not None
@@ -164,7 +210,7 @@ class CutoverTrials:
                     operator.resume(view.run)
                 else:
                     operator.control("take")
-            return operator.walk(answers).state
+            return operator.walk(answers, RUN_S).state
         finally:
             operator.close()
 
@@ -176,7 +222,7 @@ class CutoverTrials:
         running.socket()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         script.write_text(f"kill -9 {process.pid}\n")
-        text = process.communicate(timeout=120)[0].decode()
+        text = process.communicate(timeout=RUN_S)[0].decode()
         assert process.returncode == -9, f"the console ended with {process.returncode}: {text}"
 
     # -- what is left --------------------------------------------------------------------------------------------
@@ -215,6 +261,8 @@ class _RetryingAnswers:
         if asked.kind == "failed":
             tries = sum(one.startswith(f"failed {asked.block}:") for one in self.asked)
             return "retry" if tries <= RETRIES else "abort"
+        if asked.kind == "settle":  # the command of a keeper that was killed
+            return "ok it only reads"
         return asked.expects or "yes"
 
 

@@ -6,6 +6,7 @@ Each fault happens at the beginning of an act, by a block that is put in front o
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import signal
@@ -23,7 +24,7 @@ from tests.background import wait_until
 from tests.cli.console import CompletedCommand, Console, own_console
 from tests.cluster.test_node_host import processes
 from tests.disks import fill, mounted
-from tests.faults.cutover_kills import HOLD, PROMOTE, RUNBOOK
+from tests.faults.cutover_kills import HOLD, PROMOTE, RUN_S, RUNBOOK
 from tests.requirements import require_tool
 
 pytestmark = pytest.mark.xdist_group("cutover-faults")
@@ -33,10 +34,13 @@ SLEEPS = 617
 
 
 class CutoverTrial:
-    """A cluster that is as before after each test, and cutovers of it to db2."""
+    """A cluster that is as before after each test, and cutovers of it to db2.
 
-    def __init__(self, ground: PracticeCluster, directory: Path) -> None:
-        self.ground, self.directory = ground, directory
+    They are run by the agent of `console`; without one, and where the size of their directories matters, each by an
+    agent of its own."""
+
+    def __init__(self, ground: PracticeCluster, directory: Path, console: Console | None = None) -> None:
+        self.ground, self.directory, self._console = ground, directory, console
         self.db1, self.db2 = ground.nodes["db1"], ground.nodes["db2"]
         self.runs = directory
 
@@ -55,7 +59,7 @@ class CutoverTrial:
         text, marker = RUNBOOK.read_text(), self.directory / "now"
         for act, timeout in timeouts.items():
             text = re.sub(rf'(action cutover-{act} .*?timeout = )"\w+"', rf'\1"{timeout}"', text, count=1, flags=re.S)
-        script = f"touch {marker}\nwhile [ -e {marker} ]; do sleep 0.02; done"
+        script = f"set -euo pipefail\ncd {self.directory}\ntouch now\nwhile [ -e now ]; do sleep 0.02; done"
         block = f'```sh {{run host role=monitor #fault title="fault"}}\n{script}\n```\n\n'
         act = f"```toml {{action cutover-{before} "
         document = self.directory / "cutover.md"
@@ -67,14 +71,14 @@ class CutoverTrial:
         given = ["--yes", "--confirm", f"{HOLD}=yes", "--confirm", f"{PROMOTE}={to}", "--plain"]
         inputs = ["--input", "cluster=demo", "--input", f"to={to}"]
         with ExitStack() as opened:
-            console = opened.enter_context(own_console())
-            opened.enter_context(console.watching(ground.dsn, **ground.environment))
+            if (console := self._console) is None or runs:
+                console = opened.enter_context(watching_console(ground))
             if runs:
                 [session] = wait_until(partial(_directories, console.sessions), what="the session")
                 self.runs = opened.enter_context(mounted("tmpfs", session / "runs", "-o", f"size={runs},mode=700"))
             try:
                 done = console.run(
-                    "runbook", "run", str(document), "--dsn", ground.dsn, *inputs, *given, timeout=120,
+                    "runbook", "run", str(document), "--dsn", ground.dsn, *inputs, *given, timeout=RUN_S,
                     **ground.environment,
                 )  # fmt: skip
             finally:
@@ -99,6 +103,17 @@ class CutoverTrial:
         assert self.ground.verdict().all_kept, self.ground.verdict().sentence()
 
 
+@contextmanager
+def watching_console(ground: PracticeCluster) -> Iterator[Console]:
+    """A console and its agent on the first node."""
+    with own_console() as console, console.watching(ground.dsn, **ground.environment):
+        yield console
+
+
+def unwrapped(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
 def _directories(directory: Path) -> list[Path]:
     return [one for one in directory.glob("*") if one.is_dir()]
 
@@ -112,8 +127,8 @@ def setting(node: Node, name: str, value: str | None) -> None:
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutoverTrial]:
     require_tool("pgbouncer")
-    with PracticeCluster() as ground:
-        yield CutoverTrial(ground, tmp_path_factory.mktemp("cutovers"))
+    with PracticeCluster() as ground, watching_console(ground) as console:
+        yield CutoverTrial(ground, tmp_path_factory.mktemp("cutovers"), console)
 
 
 @pytest.fixture(autouse=True)
@@ -161,6 +176,18 @@ def test_a_standby_with_replay_delayed_since_the_check_prevents_the_stop_of_the_
         setting(trial.db2, "recovery_min_apply_delay", None)
     assert done.code == 7 and "recovery_min_apply_delay is 1h" in done.out, done
     assert "stopping db1" not in done.out
+    trial.assert_as_before()
+
+
+def test_a_dump_that_began_after_the_first_step_prevents_that_clients_are_held(trial: CutoverTrial) -> None:
+    with ExitStack() as opened:
+
+        def begin_a_dump() -> None:
+            opened.enter_context(closing(psycopg.connect(trial.db1.dsn(application_name="pg_dump"))))
+
+        done = trial.run_cutover("recheck", begin_a_dump)
+    assert done.code == 7 and "no longer ready: on db1: 1 session of a dump" in unwrapped(done.out), done
+    assert "PAUSE shop" not in done.out, done
     trial.assert_as_before()
 
 
@@ -259,13 +286,24 @@ def test_of_two_concurrent_cutovers_one_runs(trial: CutoverTrial) -> None:
                     **environment,
                 )
             )
+            for command in (("show", "demo"), ("check", "demo", "--to", "db3")):
+                seen.append(console.run("cluster", *command, timeout=60, **environment))
         setting(trial.db2, "recovery_min_apply_delay", "1h")  # the end of the first one too
 
     try:
-        done = trial.run_cutover("heartbeat", second)
+        done = trial.run_cutover("drain", second)
     finally:
         setting(trial.db2, "recovery_min_apply_delay", None)
-    assert "another cutover of demo is running" in seen[0].out, seen
+    begun, shown, checked = seen
+    progress = f"a cutover of demo from db1 to db2 by {getpass.getuser()} is in progress since "
+    assert progress in begun.out and "runbook resume" in begun.out, begun
+    assert progress in shown.out and "clients are held for" in shown.out, shown
+    assert re.search(
+        r'runbook resume \S+` finishes .*: RESUME "shop"; ALTER DATABASE "\S+" CONNECTION LIMIT -1', shown.out
+    )
+    assert checked.code == 7 and "two cutovers at the same time" in checked.out, checked
+    assert not list(trial.db1.data_directory.glob("dba_console_*")), "the mark in the data directory is removed"
+    assert trial.db2.psql("select count(*) from pg_db_role_setting") == "0"
     assert done.code == 7 and "recovery_min_apply_delay is 1h" in done.out, done
     assert trial.db1.psql("select slot_name from pg_replication_slots order by 1") == "db2\ndb3", "none was left"
     trial.assert_as_before()
@@ -276,4 +314,6 @@ def test_a_target_promoted_outside_the_run_is_never_followed(trial: CutoverTrial
     done = trial.run_cutover("drain", lambda: trial.db2.psql("select pg_promote()"))
     assert done.code == 7 and "two nodes accept writes" in done.out, done
     assert "stopping db1" not in done.out
-    assert trial.db1.is_primary() and trial.db1.psql("select datname from pg_database where datconnlimit <> -1") == ""
+    assert trial.db1.is_primary() and trial.db1.psql("select datname from pg_database where datconnlimit = 0") != ""
+    assert "clients are not admitted to db1: db2 is a primary, on timeline 2" in unwrapped(done.out), done
+    assert re.search('RESUME "shop"; ALTER DATABASE "\\S+" CONNECTION LIMIT -1', unwrapped(done.out)), done

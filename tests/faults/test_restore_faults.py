@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from psycopg import OperationalError
 
+from dba_console.agent.runs.commands import UNATTENDED
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster
 from tests.agent.job_observer import job_observer, prepare
@@ -19,11 +21,13 @@ from tests.agent.test_jobs_followed import new_database, objects
 from tests.background import session, wait_until
 from tests.clusters import binaries_of
 from tests.disks import loop_mounted
+from tests.faults.test_restore_agent_killed import processes
 from tests.host.held_jobs import LIMIT_S, shell_quoted
 from tests.host.held_jobs import JobServer as Watched
 from tests.runbooks.dumps import CHECK_KEY, DumpServer, after_doing, running_dump_server, table_of
+from tests.runbooks.forked_console import dialog
 from tests.runbooks.runs import WAIT_S, AnswerSource
-from tests.runbooks.test_restore import RESTORE, settings
+from tests.runbooks.test_restore import RESTORE, is_restore, settings
 
 pytestmark = pytest.mark.root
 RUNBOOK = "restore"
@@ -117,6 +121,38 @@ def test_settings_are_reverted_on_a_server_that_crashed_during_the_restore(
     assert settings(dump_server) == before
 
 
+def test_a_restore_whose_keeper_is_lost_is_waited_for_and_reverts_nothing_unasked(
+    dump_server: DumpServer, archive: Path
+) -> None:
+    before = settings(dump_server)
+    dump_server.cluster.psql("create database unattended")
+    given = {"database": "unattended", "archive": str(archive), "jobs": "2", "speed": "fast", "statistics": "none"}
+    inputs = [word for name, value in given.items() for word in ("--input", f"{name}={value}")]
+    words = ["runbook", "run", RUNBOOK, "--dsn", dump_server.watched.dsn, *inputs]
+    words += ["--input", f"programs={dump_server.bin}", "--yes", "--json"]
+    with closing(session(dump_server.cluster, dbname="unattended", name="dba-console:beside")) as holder:
+        holder.execute(f"select pg_advisory_lock({CHECK_KEY})")
+        killer = threading.Thread(target=lambda: kill_keeper_when_waiting(dump_server, archive))
+        killer.start()
+        with dialog(dump_server.watched.console, words, timeout_s=WAIT_S) as headless:
+            events = []
+            for line in headless.stdout:
+                events.append(json.loads(line))
+                if UNATTENDED in events[-1].get("text", ""):
+                    assert restore_pids(archive) and settings(dump_server) != before
+                    holder.execute("select pg_advisory_unlock_all()")
+            code, errors = headless.process.wait(WAIT_S), headless.stderr.read()
+    killer.join(WAIT_S)
+    assert code == 7 and any(UNATTENDED in event.get("text", "") for event in events), events
+    assert "nothing is reverted: the run waits for an operator" in f"{events}{errors}", events
+    assert not restore_pids(archive) and settings(dump_server) != before
+    run = next(event["run"] for event in events if event["event"] == "run")
+    says = {"settle": "abort its keeper was killed", "undo": "none", "start": "yes"}
+    walk = dump_server.watched.resume_interactively(run, says)
+    assert walk.ending.endswith("; temporary settings reverted"), walk.text
+    assert settings(dump_server) == before
+
+
 def test_a_full_disk_is_reported_with_the_objects_that_did_not_fit(dump_server: DumpServer, archive: Path) -> None:
     before = settings(dump_server)
     beside = dump_server.cluster.base
@@ -169,6 +205,17 @@ def test_a_disk_too_small_for_the_restore_is_reported_before_it_is_full(watched:
         watched.cluster.psql("drop tablespace small")
     assert event.details["errors"] == 1 and "it succeeded" not in event.text, event
     assert "No space left on device" in event.details["last_error"], event
+
+
+def restore_pids(archive: Path) -> set[int]:
+    """pg_restore and its workers."""
+    return {process for process in processes() if is_restore(process, archive)}
+
+
+def kill_keeper_when_waiting(dump_server: DumpServer, archive: Path) -> None:
+    with closing(session(dump_server.cluster)) as other:
+        wait_until(lambda: other.execute(_WAITS).rowcount, WAIT_S, what="a COPY that waits")
+    os.kill(os.getsid(min(restore_pids(archive))), signal.SIGKILL)
 
 
 def crash_when_waiting(dump_server: DumpServer) -> None:

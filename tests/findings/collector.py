@@ -14,9 +14,9 @@ from dba_console.agent.collector import Collector, monitor_options
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import Config
 from dba_console.core.target import make_target
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.finding_events import FindingChange
 from dba_console.watch.findings.rule_engine import RULES, RuleEngine
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.picture import Picture

@@ -6,16 +6,19 @@ import psycopg
 import pytest
 
 from dba_console.core.errors import ConsoleError
-from dba_console.core.thresholds import Limits, SafetyLimits
 from dba_console.demo.cluster import Cluster
-from dba_console.watch.findings import safety
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.safety.autovacuum_rules import AutovacuumLimits
+from dba_console.watch.safety.catalog_rules import CatalogLimits
+from dba_console.watch.safety.horizon_rules import HorizonLimits
+from dba_console.watch.safety.rules import FAMILY
 from dba_console.watch.samples.findings import FindingNow
 from tests.background import idle_in_transaction, session
 from tests.clusters import FreshCluster
 from tests.findings.collector import local_agent
 from tests.sql import query, wait_for
 
-AT_ONCE = Limits(safety=SafetyLimits(invalid_index_s=0.0, autovacuum_behind_s=150.0))
+AT_ONCE = Limits(CatalogLimits(invalid_index_s=0.0), AutovacuumLimits(autovacuum_behind_s=150.0))
 CATALOG = ("collation-version", "invalid-index", "sequence-full")
 
 
@@ -66,7 +69,7 @@ def test_a_database_with_another_collation_version_is_reported_until_it_is_refre
 # -- autovacuum ------------------------------------------------------------------------------------------------------
 
 AUTOVACUUM = ("autovacuum-behind", "autovacuum-off", "horizon-held")
-assert set(AUTOVACUUM) <= {rule.name for rule in safety.RULES}
+assert set(AUTOVACUUM) <= {rule.name for rule in FAMILY.rules}
 
 
 def create_dead_rows(cluster: Cluster) -> None:
@@ -93,7 +96,7 @@ def test_a_table_autovacuum_never_reaches_is_reported_until_it_was_vacuumed(reus
 
 def test_a_table_vacuumed_without_effect_is_reported_with_the_horizon_holder(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"autovacuum_naptime": "1d"})
-    few = Limits(safety=SafetyLimits(autovacuum_behind_s=150.0, horizon_warn_xids=1))
+    few = Limits(AutovacuumLimits(autovacuum_behind_s=150.0), HorizonLimits(horizon_warn_xids=1))
     with idle_in_transaction(cluster, "select txid_current()", name="report") as pid:
         create_dead_rows(cluster)
         with local_agent(cluster.dsn(), *AUTOVACUUM, limits=few) as agent:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import psycopg
 import pytest
 
+from dba_console.clusters.cutover_mark import mark_statement, removal_statement
+from dba_console.clusters.cutover_readiness import cutover_readiness
 from dba_console.clusters.pooler_state import open_admin
+from dba_console.clusters.survey import survey
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.watch.findings.cluster import RULES
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.probes.postgres.simple_query import simple_query
+from dba_console.watch.samples.cluster import CutoverMark
 from tests.background import wait_until
 from tests.clusters import FreshCluster, binaries_of
 from tests.findings.collector import LocalAgent, local_agent
 from tests.postgres.pgbouncer import running_pgbouncer
 from tests.sql import query, wait_for
+from tests.standbys import held_in_recovery
 
 NAMES = tuple(rule.name for rule in RULES)
 STREAMING = "select count(*) = {} from pg_stat_replication where state = 'streaming'"
@@ -70,6 +76,7 @@ def test_a_standby_promoted_while_its_primary_runs_is_split_brain_within_five_se
         no_findings(agent, *NAMES)
         promote_standby(db2)
         found = agent.until("split-brain", severity="critical", within_s=5)
+        assert found.runbook == "split-brain"
         assert found.text.startswith("Split brain in shop: db1 and db2 both answer as primary of system identifier")
         assert "db1 on timeline 1 at 0/" in found.text and "db2 on timeline 2 at 0/" in found.text
         assert "standby db3 is on timeline 1" in found.text
@@ -80,7 +87,8 @@ def test_a_standby_promoted_while_its_primary_runs_is_split_brain_within_five_se
         no_findings(agent, "dead-timeline")
         db1.stop()
         dead = agent.until("dead-timeline", severity="critical", within_s=5)
-    assert dead.subject == "db3" and "that timeline ended at 0/" in dead.text
+    assert (dead.subject, dead.runbook) == ("db3", "standby-rebuild")
+    assert "that timeline ended at 0/" in dead.text
 
 
 def test_a_cutover_is_not_split_brain_and_a_restarted_old_primary_is(replicated: Make) -> None:
@@ -147,6 +155,15 @@ def test_a_cluster_without_a_primary_is_critical_with_what_each_standby_has(repl
         agent.until_gone("no-primary", within_s=10)
 
 
+def test_a_primary_that_recovers_from_a_crash_is_waited_for(replicated: Make) -> None:
+    db1, db2 = replicated(2)
+    with local_agent(db2.dsn(), *NAMES, config=configured(db1, db2)) as agent:
+        agent.tick(2)
+        with held_in_recovery(db1):
+            found = agent.until("no-primary", severity="critical", within_s=40)
+        assert (found.advice or "").startswith("db1 is recovering from a crash, or starting: wait")
+
+
 def test_a_primary_only_this_host_cannot_reach_is_not_reported_as_gone(replicated: Make) -> None:
     db1, db2 = replicated(2)
     unreached = configured(db1, db2)
@@ -170,6 +187,56 @@ def test_a_pooler_left_paused_is_a_warning_with_its_duration(cluster: Cluster) -
         assert found.severity == "warning" and "Pooler main has had postgres paused for" in found.text
         admin(pooled, b"RESUME postgres")
         agent.until_gone("pooler-paused", within_s=5)
+
+
+def test_clients_that_a_cutover_holds_are_critical_with_its_operator_and_the_command_that_releases_them(
+    cluster: Cluster,
+) -> None:
+    mark = CutoverMark(
+        run="20261124T1-cutover", host="console-host", operator="mara", cluster="shop", kind="cutover", old="db1",
+        to="db2", system_identifier="7", role="postgres", begun_us=SYSTEM.wall_us() - 20_000_000, stage="held",
+        held_since_us=SYSTEM.wall_us() - 5_000_000, limits={"shop": -1}, poolers={"main": ("shop",)},
+    )  # fmt: skip
+    query(cluster, mark_statement(mark))
+    try:
+        with local_agent(cluster.dsn(), *NAMES, config=configured(cluster)) as agent:
+            agent.tick(2)
+            no_findings(agent, "clients-held")
+            found = agent.until("clients-held", within_s=20)
+            assert found.severity == "critical" and "a cutover of shop from db1 to db2 by mara" in found.text, found
+            assert "on console-host, `dba-console runbook resume 20261124T1-cutover`" in (found.advice or ""), found
+            assert 'RESUME "shop"; ALTER DATABASE "shop" CONNECTION LIMIT -1' in (found.advice or ""), found
+            query(cluster, removal_statement(mark))
+            agent.until_gone("clients-held", within_s=5)
+    finally:
+        query(cluster, removal_statement(mark))
+
+
+def test_a_standby_that_is_further_than_its_primary_differs_from_it(replicated: Make) -> None:
+    """The primary is an older copy of itself, as after a restored snapshot of its disk."""
+    primary, standby = replicated(2)
+    primary.stop()
+    older = primary.data_directory.with_name("older")
+    shutil.copytree(primary.data_directory, older, symlinks=True)
+    for path in [older, *older.rglob("*")]:
+        primary.account.chown(path)
+    primary.start()
+    query(primary, "create table later as select generate_series(1, 1000)")
+    wait_until(lambda: query(standby, "select count(*) from pg_tables where tablename = 'later'") == "1")
+    with local_agent(primary.dsn(), *NAMES, config=(config := configured(primary, standby))) as agent:
+        agent.tick(2)
+        no_findings(agent, "standby-differs")
+    assert survey("shop", config.clusters["shop"], SYSTEM).node("db2") is not None
+    primary.stop("immediate")
+    shutil.rmtree(primary.data_directory)
+    older.rename(primary.data_directory)
+    primary.start()
+    with local_agent(primary.dsn(), *NAMES, config=config) as agent:
+        found = agent.until("standby-differs", within_s=20)
+        assert found.severity == "critical" and "Standby db2 has replayed up to 0/" in found.text, found
+        now = survey("shop", config.clusters["shop"], SYSTEM, to="db2")
+        checks = {one.id: one for one in cutover_readiness(now, "db2")}
+        assert checks["differs.db2"].state == "failed", checks
 
 
 @contextmanager

@@ -11,10 +11,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.core.thresholds import ConsoleLimits, Limits
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.watch.findings.console import ConsoleLimits
 from dba_console.watch.findings.finding_events import FindingChange
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.model import Finding, Frame
 from tests.agent.agents import RunningAgent, agent
 from tests.background import idle_sessions
@@ -131,7 +132,7 @@ def test_a_recording_on_a_stalled_disk_is_reported_and_cleared_when_it_has_caugh
 
 
 def test_several_late_ticks_in_a_row_are_reported(cluster: Cluster) -> None:
-    with local_agent(cluster.dsn(), *CONSOLE, limits=Limits(console=ConsoleLimits(late_ticks=3))) as local:
+    with local_agent(cluster.dsn(), *CONSOLE, limits=Limits(ConsoleLimits(late_ticks=3))) as local:
         tick_late(local, 2)
         local.tick()
         tick_late(local, 2)

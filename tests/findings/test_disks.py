@@ -12,9 +12,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.core.thresholds import DiskLimits, Limits
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.watch.disks.file_system_rules import DiskLimits
+from dba_console.watch.findings.thresholds import Limits
 from tests.background import session
 from tests.clusters import binaries_of
 from tests.findings.collector import local_agent
@@ -141,7 +142,7 @@ def test_a_data_disk_is_reported_as_full_at_eighty_and_ninety_percent(disk: Loop
 
 @pytest.mark.root
 def test_a_full_disk_with_much_free_space_is_less_severe(disk: LoopDisk, on_disk: Cluster) -> None:
-    roomy = Limits(disks=DiskLimits(roomy_bytes=1024.0))
+    roomy = Limits(DiskLimits(roomy_bytes=1024.0))
     with local_agent(on_disk.dsn(), *DISKS, limits=roomy, calm_s=7) as agent:
         fill_until_left(disk, 0.18)
         assert agent.until("disk-filling", within_s=6).severity == "info"

@@ -8,9 +8,11 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from dba_console.core.thresholds import ConnectionLimits, Limits, LockLimits
 from dba_console.demo.clients import Clients
 from dba_console.demo.cluster import Cluster
+from dba_console.watch.findings.idle_transactions import IdleTransactionLimits
+from dba_console.watch.findings.locks import LockLimits
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.samples.postgres import Locks
 from tests.background import idle_in_transaction, session, wait_until
 from tests.clusters import FreshCluster
@@ -20,8 +22,8 @@ from tests.sql import LIMIT_S, query, wait_for
 READ = "select count(*) from orders"
 RULES = ("lock-queue", "dump-blocks", "lock-blocker", "idle-in-transaction", "wraparound-vacuum")
 SHORT_LIMITS = Limits(
-    connections=ConnectionLimits(idle_transaction_blocks_s=0.5),
-    locks=LockLimits(blocker_s=0.5, blocker_many_s=0.5, queue_critical_least_s=0.5, queue_long_s=0.5),
+    IdleTransactionLimits(idle_transaction_blocks_s=0.5),
+    LockLimits(blocker_s=0.5, blocker_many_s=0.5, queue_critical_least_s=0.5, queue_long_s=0.5),
 )
 
 

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.core.thresholds import Limits, MemoryLimits
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.reclaim_stall import ReclaimMethod, choose_method
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.memory.page_cache_rules import CacheDropLimits
+from dba_console.watch.memory.reclaim_monitor import CacheFallLimits
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.findings.collector import LocalAgent, local_agent
@@ -28,11 +30,10 @@ from tests.sql import query
 MB = 1 << 20
 CACHED = 192 * MB
 SMALL = Limits(
-    memory=MemoryLimits(
-        fell_least_bytes=96 * MB, fell_most_bytes=96 * MB, reclaim_notice_pct=0.1, reclaim_warning_pct=0.2,
-        free_pct=30,  # some tens of MB lie on lists of each CPU, neither cached nor counted as free
-    )
-)  # fmt: skip
+    # Some tens of MB lie on lists of each CPU, neither cached nor counted as free.
+    CacheFallLimits(fell_least_bytes=96 * MB, fell_most_bytes=96 * MB, free_pct=30),
+    CacheDropLimits(reclaim_notice_pct=0.1, reclaim_warning_pct=0.2),
+)
 pytestmark = pytest.mark.alone
 """The page cache is the host's: what others read, write and free is part of what is measured."""
 RULES = ("memory-reclaim", "reclaim-stall", "cache-dropped")

@@ -10,18 +10,21 @@ import psycopg
 import pytest
 
 from dba_console.core.errors import ConsoleError
-from dba_console.core.thresholds import Limits, SafetyLimits
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.wraparound import LEFT, STOP_BEFORE_WRAP, WRAP_AGE, XIDS_PER_SEGMENT, set_next_xid
-from dba_console.watch.findings import safety
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.safety.autovacuum_rules import WraparoundVacuumLimits
+from dba_console.watch.safety.horizon_rules import HorizonLimits
+from dba_console.watch.safety.rules import FAMILY
+from dba_console.watch.safety.wraparound_rules import WraparoundLimits
 from tests.background import session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.findings.collector import local_agent
 from tests.requirements import lacking
 from tests.sql import query, wait_for
 
-SAFETY = tuple(rule.name for rule in safety.RULES)
+SAFETY = tuple(rule.name for rule in FAMILY.rules)
 PAGE = 8192
 
 
@@ -147,7 +150,7 @@ def test_a_young_cluster_of_any_version_has_no_finding(server: Cluster) -> None:
 
 @pytest.mark.pg(14, 18)
 def test_the_thresholds_are_those_of_the_running_server(server: Cluster) -> None:
-    low = Limits(safety=SafetyLimits(xid_warn_xids=1, xid_critical_xids=2))
+    low = Limits(WraparoundLimits(xid_warn_xids=1, xid_critical_xids=2))
     with local_agent(server.dsn(), "xid-wraparound", limits=low, calm_s=70) as agent:
         (found,) = agent.rows
     assert found.severity == "critical"
@@ -159,7 +162,7 @@ def test_the_thresholds_are_those_of_the_running_server(server: Cluster) -> None
 
 # -- horizon ---------------------------------------------------------------------------------------------------------
 
-FEW = Limits(safety=SafetyLimits(horizon_warn_xids=40, prepared_s=0.0))
+FEW = Limits(HorizonLimits(horizon_warn_xids=40, prepared_s=0.0))
 
 
 def consume_xids(cluster: Cluster, ids: int = 60) -> None:
@@ -243,7 +246,7 @@ def test_an_anti_wraparound_vacuum_is_reported_with_its_waiting_sessions(fresh_c
         "create table big with (fillfactor = 10) as select n, repeat('x', 100) t from generate_series(1, 60000) n",
     )
     consume_most_xids(cluster)
-    patient = Limits(safety=SafetyLimits(wraparound_wait_s=0.2))
+    patient = Limits(WraparoundVacuumLimits(wraparound_wait_s=0.2))
     with local_agent(cluster.dsn(), "wraparound-vacuum", limits=patient) as agent:
         found = agent.until("wraparound-vacuum", within_s=200)
         assert found.severity == "info"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec import msgpack
 
-from dba_console.core.thresholds import ConnectionLimits, Limits
 from dba_console.watch.findings.finding_events import change_event
+from dba_console.watch.findings.idle_transactions import IdleTransactionLimits
+from dba_console.watch.findings.thresholds import Limits
 from tests.background import idle_in_transaction
 from tests.clusters import FreshCluster
 from tests.findings.collector import local_agent
@@ -17,7 +18,7 @@ STATEMENTS = (
     f"create role app password '{SECRET}'",
 )
 ARCHIVE = f"true -u backup:{SECRET} -T %p https://wal/%f"
-SHORT_LIMITS = Limits(connections=ConnectionLimits(idle_transaction_s=0.01))
+SHORT_LIMITS = Limits(IdleTransactionLimits(idle_transaction_s=0.01))
 
 
 def test_a_password_in_a_statement_or_in_a_command_is_shown_nowhere(fresh_cluster: FreshCluster) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.core.thresholds import Limits, WalLimits
 from dba_console.demo.cluster import Cluster, scratch_directory
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.replication import derive_replication
+from dba_console.watch.replication.panel import derive_replication
+from dba_console.watch.replication.standby_rules import StandbyLimits
 from tests.agent.test_standby import streaming_standby
 from tests.background import session
 from tests.clusters import FreshCluster, binaries_of
@@ -22,7 +23,7 @@ from tests.findings.collector import local_agent
 from tests.findings.test_wal import MB, WAL, write
 from tests.sql import query, wait_for
 
-SHORT_LIMITS = Limits(wal=WalLimits(lag_warn_s=15.0, lag_bytes=32 * MB, lag_bytes_s=0.0, standby_known_s=5.0))
+SHORT_LIMITS = Limits(StandbyLimits(lag_warn_s=15.0, lag_bytes=32 * MB, lag_bytes_s=0.0, standby_known_s=5.0))
 
 
 RECOVERY = ("wal-receiver-down", "replay-paused")
@@ -292,7 +293,7 @@ def test_a_disabled_subscription_is_missed_as_a_subscriber(major: int, reused_cl
 def test_a_base_backup_that_ends_is_not_missed(reused_cluster: FreshCluster, tmp_path: Path) -> None:
     cluster = reused_cluster()
     directory = Path(scratch_directory()) / f"dba-console-{tmp_path.name}-backup"
-    known = Limits(wal=WalLimits(standby_known_s=0.0))
+    known = Limits(StandbyLimits(standby_known_s=0.0))
     try:
         with local_agent(cluster.dsn(), *WAL, limits=known) as agent, running_base_backup(cluster, directory):
             wait_for(cluster, "select 1 from pg_stat_replication", what="a base backup")

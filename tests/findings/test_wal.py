@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.core.thresholds import Limits, WalLimits
 from dba_console.demo.cluster import Cluster
-from dba_console.watch.findings import wal
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.replication.archiving_rules import ArchivingLimits
+from dba_console.watch.replication.rules import FAMILY
+from dba_console.watch.replication.slot_rules import SlotLimits
 from tests.clusters import FreshCluster
 from tests.findings.collector import local_agent
 from tests.sql import query, wait_for
 
 TMPFS = "wal-on-tmpfs"
-WAL = tuple(rule.name for rule in wal.RULES if rule.name != TMPFS)
+WAL = tuple(rule.name for rule in FAMILY.rules if rule.name != TMPFS)
 """Without the one about memory disks: clusters of tests may lie on one. It is silent in `test_disks`."""
 MB = 1 << 20
 
@@ -76,7 +78,7 @@ def test_an_archive_without_traffic_however_old_or_with_reset_statistics_is_not_
 
 def test_files_that_wait_for_a_slow_archive_are_a_backlog(fresh_cluster: FreshCluster) -> None:
     cluster = fresh_cluster({"archive_mode": "on", "archive_command": "sleep 30"})
-    with local_agent(cluster.dsn(), *WAL, limits=Limits(wal=WalLimits(backlog_files=3))) as agent:
+    with local_agent(cluster.dsn(), *WAL, limits=Limits(ArchivingLimits(backlog_files=3))) as agent:
         switch(cluster, 4)
         found = agent.until("archive-backlog", within_s=10)
     assert (found.severity, found.evidence["archive_ready_count"]) == ("warning", 4)
@@ -96,7 +98,7 @@ def test_a_role_that_may_not_list_the_backlog_still_gets_the_failure(fresh_clust
 
 # -- slots -----------------------------------------------------------------------------------------------------------
 
-LOW_LIMITS = Limits(wal=WalLimits(slot_least_bytes=4 * MB, slot_retained_bytes=20 * MB))
+LOW_LIMITS = Limits(SlotLimits(slot_least_bytes=4 * MB, slot_retained_bytes=20 * MB))
 
 
 def test_a_fresh_slot_is_not_a_finding_and_one_that_retains_much_wal_is(reused_cluster: FreshCluster) -> None:
@@ -116,7 +118,7 @@ def test_a_fresh_slot_is_not_a_finding_and_one_that_retains_much_wal_is(reused_c
 def test_a_growing_slot_is_reported_with_the_time_of_its_limit(reused_cluster: FreshCluster) -> None:
     cluster = reused_cluster({"max_slot_wal_keep_size": "512MB"})
     query(cluster, "select pg_create_physical_replication_slot('old_replica', true)")
-    limits = Limits(wal=WalLimits(slot_least_bytes=4 * MB))
+    limits = Limits(SlotLimits(slot_least_bytes=4 * MB))
     with local_agent(cluster.dsn(), *WAL, limits=limits, calm_s=10) as agent:
         for _ in range(12):
             write(cluster, 4)

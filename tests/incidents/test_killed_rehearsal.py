@@ -15,7 +15,7 @@ import pytest
 from dba_console.demo.cluster import scratch_directory
 from tests.agent.agents import environment
 from tests.background import wait_until
-from tests.demo.demo_processes import mentioned_by
+from tests.processes import mentioned_by
 
 pytestmark = pytest.mark.root
 

@@ -94,12 +94,28 @@ def test_a_killed_keeper_does_not_end_the_command_and_its_outcome_is_unknown(
     kill(handle)
     status = read_status(handle.directory)
     assert (status.state, status.child_alive, status.exit) == ("lost", True, None)
-    assert not stop(handle.directory, "anna")
+    assert wait(handle.directory, 0.01).runs
     gate.open()
     wait_until(done.exists, LIMIT_S, what="what the command does")
-    wait_until(lambda: read_status(handle.directory).child_alive is False, LIMIT_S, what="the command's end")
+    assert not wait(handle.directory).runs
     assert read_status(handle.directory).state == "lost"
     assert log_texts(handle) == ["before"]
+
+
+def test_a_command_without_its_keeper_runs_as_long_as_one_of_its_processes_and_can_be_stopped(
+    start_command: CommandStarter, tmp_path: Path
+) -> None:
+    first, second = Gate(tmp_path / "first"), Gate(tmp_path / "second")
+    handle = start_command(f"(read x <{second.path}) & echo begun; read x <{first.path}")
+    wait_until_printed(handle, "begun")
+    kill(handle)
+    first.open()
+    running = read_status(handle.directory).running
+    assert running is not None and running.child_pid is not None
+    wait_until(lambda: start_ticks(running.child_pid or 0) is None, LIMIT_S, what="the end of its first process")
+    assert read_status(handle.directory).runs
+    assert stop(handle.directory, "anna")
+    assert not wait(handle.directory).runs
 
 
 def test_the_command_of_a_killed_keeper_ends_when_it_prints(start_command: CommandStarter, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from dba_console.watch import subjects
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.rows import LockNode
@@ -26,8 +27,10 @@ _DEEPEST = 3
 
 def random_frame(seed: int) -> Frame:
     """The frame of that number: the same number gives the same frame."""
-    frame = _struct(Frame, random.Random(seed), 0)
+    rng = random.Random(seed)
+    frame = _struct(Frame, rng, 0)
     assert isinstance(frame, Frame)
+    frame.panels = {name: panel.fields(**_values(panel.fields, rng, 0)) for name, panel in subjects.panels().items()}
     return frame
 
 
@@ -44,8 +47,12 @@ def random_history(seed: int, end_us: int) -> ChartHistory:
 
 
 def _struct(kind: type[msgspec.Struct], rng: random.Random, depth: int) -> msgspec.Struct:
+    return kind(**_values(kind, rng, depth))
+
+
+def _values(kind: type[msgspec.Struct], rng: random.Random, depth: int) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    return kind(**{name: _value(hints[name], rng, depth + 1) for name in kind.__struct_fields__})
+    return {name: _value(hints[name], rng, depth + 1) for name in kind.__struct_fields__}
 
 
 def _value(hint: Any, rng: random.Random, depth: int) -> Any:

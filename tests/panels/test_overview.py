@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame, Locks, Progress, Replication, Safety
+from dba_console.watch.frames.model import Connections, Frame, Locks, Progress
 from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.panels.overview import overview
 from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.replication.panel import ReplicationPanel
+from dba_console.watch.safety.panel import SafetyPanel
 from tests.build import busy_frame, busy_history, empty_frame
 from tests.panels.golden import assert_golden, text_of
 
@@ -42,8 +44,10 @@ def blind_frame() -> Frame:
     frame.findings = []
     frame.target.state, frame.target.note = "blind", "no slot is free: the console takes one as soon as it can"
     frame.connections = Connections(used=249, usable=247, used_pct=100.8, source="process_titles", age_s=0.1)
-    frame.safety = Safety(status="denied", note="this role may not see it: GRANT pg_monitor TO app would help")
-    frame.replication = Replication(
+    frame.panels["safety"] = SafetyPanel(
+        status="denied", note="this role may not see it: GRANT pg_monitor TO app would help"
+    )
+    frame.panels["replication"] = ReplicationPanel(
         status="denied", note="this role may not see it: GRANT pg_monitor TO app would help"
     )
     frame.progress = Progress(status="stale", age_s=12.0, note="no connection")

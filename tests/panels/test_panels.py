@@ -5,23 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from dba_console.watch.block_devices import Device
+from dba_console.watch.disks.panel import MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame, Locks, Progress, Replication, Safety, Sessions
-from dba_console.watch.frames.rows import (
-    Device,
-    EventRow,
-    LockNode,
-    MountRow,
-    ProgressRow,
-    SessionRow,
-    SlotRow,
-    StandbyRow,
-)
+from dba_console.watch.frames.model import Connections, Frame, Locks, Progress, Sessions
+from dba_console.watch.frames.rows import EventRow, LockNode, ProgressRow, SessionRow
+from dba_console.watch.io.panel import ServerIoRow
 from dba_console.watch.panels.locks import walk_trees
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.sessions import session_order
 from dba_console.watch.panels.text_elements import Table, TableRow, line_text, move_spare_columns_last
+from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow
+from dba_console.watch.safety.panel import SafetyPanel
 from tests.build import busy_frame, busy_history, empty_frame
 
 
@@ -39,7 +36,7 @@ def texts(row: TableRow, one: Table) -> dict[str, str]:
 
 
 def test_every_panel_of_the_contract_has_its_key() -> None:
-    assert "".join(kind.key for kind in PANELS.values()) == "1234567890ofc"
+    assert "".join(kind.key for kind in PANELS.values()) == "1234567890ojfc"
 
 
 @pytest.mark.parametrize("name", list(PANELS))
@@ -61,25 +58,38 @@ def test_rows_are_distinguished_and_one_column_grows(name: str) -> None:
 def test_a_device_with_no_completions_has_no_await(frame: Frame) -> None:
     frame.io.devices = [Device(name="sdb", reads_per_s=0.0, writes_per_s=0.0, util_pct=0.0)]
     devices = table("io", frame, "devices")
-    assert texts(devices.rows[0], devices)["r_await"] == "–"
+    assert texts(devices.rows[0], devices)["read_await_ms"] == "–"
     assert "– " in compact("io", frame)[1] + " "
 
 
 def test_a_device_read_once_has_unknown_rates_and_an_unknown_await(frame: Frame) -> None:
     frame.io.devices = [Device(name="sdb")]
     devices = table("io", frame, "devices")
-    assert texts(devices.rows[0], devices)["r_await"] == "?"
-    assert texts(devices.rows[0], devices)["reads"] == "?"
+    assert texts(devices.rows[0], devices)["read_await_ms"] == "?"
+    assert texts(devices.rows[0], devices)["reads_per_s"] == "?"
+
+
+def test_a_time_that_the_server_does_not_measure_says_so() -> None:
+    frame = busy_frame()
+    counts = {"writes_per_s": 4.0, "reads_per_s": 0.0}
+    frame.io.track_io_timing, frame.io.track_wal_io_timing = "off", "on"
+    frame.io.server = [
+        ServerIoRow(backend_type="walwriter", object=name, context="normal", **counts) for name in ("relation", "wal")
+    ]
+    untimed, timed = [[cell.text for cell in row.cells] for row in table("io", frame, "pg_stat_io").rows]
+    assert [untimed[8], untimed[5]] == ["timing is off", "–"]
+    assert [timed[8], timed[5]] == ["–", "–"]
 
 
 def test_with_checksums_off_no_failures_are_shown() -> None:
-    frame = Frame(safety=Safety(data_checksums="off", xid_age=5))
+    frame = Frame(panels={"safety": SafetyPanel(data_checksums="off", xid_age=5)})
     assert "failures not counted" in compact("safety", frame)[0]
     assert "failures 0" not in compact("safety", frame)[0]
 
 
 def test_past_the_warning_the_time_to_the_stop_is_shown() -> None:
-    frame = Frame(safety=Safety(data_checksums="on", xid_age=5, xid_pct=99.0, warn_in_s=0.0, stop_in_s=7200.0))
+    panel = SafetyPanel(data_checksums="on", xid_age=5, xid_pct=99.0, warn_in_s=0.0, stop_in_s=7200.0)
+    frame = Frame(panels={"safety": panel})
     assert "stop in 2h00" in compact("safety", frame)[1]
 
 
@@ -140,7 +150,7 @@ def test_branches_end_at_the_last_waiter() -> None:
 def test_a_lost_slot_comes_before_one_that_retains_more() -> None:
     slots = [SlotRow(name="big", kind="physical", active=True, retained_bytes=1 << 40, wal_status="extended"),
              SlotRow(name="gone", kind="logical", wal_status="lost")]  # fmt: skip
-    frame = Frame(replication=Replication(role="primary", slots=slots))
+    frame = Frame(panels={"replication": ReplicationPanel(role="primary", slots=slots)})
     assert compact("replication", frame)[1].startswith("inactive slot gone")
 
 
@@ -151,19 +161,27 @@ def test_a_failure_archiving_has_recovered_from_is_not_an_alarm(frame: Frame) ->
 
 
 def test_a_standby_with_paused_replay_says_so_first() -> None:
-    frame = Frame(replication=Replication(role="standby", replay_paused=True, receiver_status="streaming", lag_s=1.0))
+    frame = Frame(
+        panels={
+            "replication": ReplicationPanel(role="standby", replay_paused=True, receiver_status="streaming", lag_s=1.0)
+        }
+    )
     assert compact("replication", frame)[0].startswith("replay paused")
 
 
 def test_a_base_backup_is_not_counted_as_a_standby_and_has_no_lag() -> None:
     rows = [StandbyRow(application="pg_basebackup", state="backup"), StandbyRow(application="db3", state="streaming",
             lag_bytes=1 << 20, lag_s=0.2)]  # fmt: skip
-    frame = Frame(replication=Replication(role="primary", standbys=rows, lag_bytes=1 << 20, lag_s=0.2))
+    frame = Frame(panels={"replication": ReplicationPanel(role="primary", standbys=rows, lag_bytes=1 << 20, lag_s=0.2)})
     lines = compact("replication", frame)
     assert "standbys 1 · backups, receivers 1" in lines[0]
     assert "pg_basebackup · base backup" in lines
     standbys = table("replication", frame, "standbys")
-    assert [texts(standbys.rows[0], standbys)[name] for name in ("lag", "sent", "flush")] == ["–", "–", "–"]
+    assert [texts(standbys.rows[0], standbys)[name] for name in ("lag_bytes", "sent_lag_bytes", "flush_lag_bytes")] == [
+        "–",
+        "–",
+        "–",
+    ]
 
 
 def test_an_unresponsive_file_system_comes_first_with_its_reason() -> None:
@@ -308,10 +326,9 @@ def test_a_file_system_is_shown_with_its_path_first() -> None:
 
 
 def test_values_pg_stat_io_does_not_have_are_a_dash_and_idle_rows_are_last(frame: Frame) -> None:
-    idle = {"backend_type": "checkpointer", "object": "wal", "context": "normal", "reads_per_s": None,
-            "read_await_ms": None, "writes_per_s": 0.0, "write_await_ms": None}  # fmt: skip
-    busy = {**idle, "backend_type": "walwriter", "writes_per_s": 4.0, "write_await_ms": 0.2}
-    reset = {**dict.fromkeys(idle), "backend_type": "slotsync", "object": "wal", "context": "normal"}
+    reset = ServerIoRow(backend_type="slotsync", object="wal", context="normal")
+    idle = structs.replace(reset, backend_type="checkpointer", writes_per_s=0.0)
+    busy = structs.replace(reset, backend_type="walwriter", writes_per_s=4.0, write_await_ms=0.2)
     frame.io.server = [idle, reset, busy]
     shown = table("io", frame, "pg_stat_io")
     assert [row.cells[0].text for row in shown.rows] == ["walwriter", "checkpointer", "slotsync"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, Safety
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.safety.panel import SafetyPanel
 
 
 def shown(frame: Frame) -> str:
@@ -13,7 +14,8 @@ def shown(frame: Frame) -> str:
 
 
 def test_an_xid_rate_that_is_not_current_shows_its_age() -> None:
-    frame = Frame(safety=Safety(status="ok", xid_age=5, xids_per_s=67.9, age_s=18.0))
+    panel = SafetyPanel(status="ok", xid_age=5, xids_per_s=67.9, age_s=18.0)
+    frame = Frame(panels={"safety": panel})
     assert "xids used 68/s (18s old)" in shown(frame)
-    frame.safety.age_s = 1.0
+    panel.age_s = 1.0
     assert "old)" not in shown(frame)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.watch.frames.model import Io, PanelFrame
+from dba_console.watch.io.panel import IoPanel
+from dba_console.watch.panel import PanelFrame
 from dba_console.watch.panels.phrases import (
     bar,
     body,
@@ -66,9 +67,9 @@ def test_a_title_shows_the_status_in_words() -> None:
     assert title_suffix(PanelFrame(status="stale", age_s=12.0)) == "12s old"
     assert title_suffix(PanelFrame(status="timeout", age_s=12.0)) == "timeout, 12s old"
     assert title_suffix(PanelFrame(status="denied")) == "denied"
-    assert title_suffix(Io(status="error", age_s=32.0, procs_blocked=0)) == "32s old"
-    assert title_suffix(Io(status="error", age_s=32.0)) == "error, 32s old"
-    assert title_suffix(Io(status="unsupported", procs_blocked=0)) == "partly unsupported"
+    assert title_suffix(IoPanel(status="error", age_s=32.0, procs_blocked=0)) == "32s old"
+    assert title_suffix(IoPanel(status="error", age_s=32.0)) == "error, 32s old"
+    assert title_suffix(IoPanel(status="unsupported", procs_blocked=0)) == "partly unsupported"
     assert title_suffix(PanelFrame(note="half of it could not be read")) == "!"
 
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.watch.samples.postgres import CatalogFaults, DeadRows
+from dba_console.watch.safety.readings import CatalogFaults, DeadRows
 from tests.background import idle_in_transaction, session, wait_until
 from tests.postgres.probes import connected_probe, read, reading
 from tests.sql import query
@@ -138,7 +138,7 @@ def test_a_collation_with_a_changed_sort_order_is_listed_if_something_uses_it(sh
     execute(shop, "update pg_collation set collversion = '0.1' where collname = 'Old'")
     assert faults(shop).collations == [], "nothing uses it"
     execute(shop, 'create table names (name text collate "Old")')
-    [row] = faults(shop).collations
+    [row] = faults(shop).collations or []
     assert (row.database, row.name, row.recorded) == (None, "public.Old", "0.1")
 
 

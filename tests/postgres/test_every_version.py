@@ -16,7 +16,7 @@ from tests.sql import LIMIT_S, query
 def test_every_postgres_part_is_read(server: Cluster) -> None:
     with connected_probe(server) as probe:
         parts = read(probe, waiters=True)
-    lacking = {"pg.io"} if server.major < 16 else set()
+    lacking = {name for name, since in {"pg.io": 16, "pg.session_io": 18}.items() if server.major < since}
     assert {name: part.note for name, part in parts.items() if part.status != "ok"}.keys() == lacking
     assert set(parts) == {name for name in PARTS if name.startswith("pg.")}
     for name, part in parts.items():

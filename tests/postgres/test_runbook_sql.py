@@ -24,8 +24,12 @@ SAMPLES: dict[str, Any] = {
 }  # fmt: skip
 """A value of each type of input; the text is a relation's path, the one form a statement takes apart."""
 BY_NAME: dict[str, Any] = {"limit": "1GB", "forgotten": "10m", "archive": "/tmp"}
-NAMES = frozenset({"relation", "file"})
-"""Parts of results that are names; the others are numbers."""
+PARTS: dict[str, Any] = {
+    "relation": "pg_catalog.pg_class",
+    "file": "pg_catalog.pg_class",
+    "at": "2026-11-24 03:00:00+00",
+}
+"""Parts of results that are names or times; the others are numbers."""
 PLANS = [row.plan for row in listed() if row.plan is not None]
 
 
@@ -51,11 +55,9 @@ def values_of(plan: Plan) -> dict[str, Any]:
         if block.kind == "input" and block.name:
             values[block.name] = BY_NAME.get(block.name, SAMPLES[block.settings["type"]])
         elif block.kind == "run" and block.name:
-            values[block.name] = {"exit": 0, "first_line": "2"}
+            values[block.name] = {"exit": 0, "first_line": "2", "last_line": "2"}
         elif block.kind == "measure" and block.name:
-            values[block.name] = {
-                part: "pg_catalog.pg_class" if part in NAMES else 5 for part in parts_of(plan, block.name)
-            }
+            values[block.name] = {part: PARTS.get(part, 5) for part in parts_of(plan, block.name)}
         elif block.kind == "preview" and block.name:
             values[block.name] = []
     return values
@@ -63,7 +65,8 @@ def values_of(plan: Plan) -> dict[str, Any]:
 
 def parts_of(plan: Plan, name: str) -> set[str]:
     """The parts of that result which its SQL names."""
-    named = {match[1].partition(".") for _, block in plan.blocks() for match in REFERENCE.finditer(block.body)}
+    texts = [*(block.body for _, block in plan.blocks()), *(text for _, text, _ in read_only_sql(plan))]
+    named = {match[1].partition(".") for text in texts for match in REFERENCE.finditer(text)}
     return {part for result, _, part in named if result == name and part}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dba_console.core.errors import ConsoleError
@@ -33,8 +34,10 @@ MakeProc = Callable[..., str]
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> MakeProc:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeProc:
     """A /proc with a postmaster started 100 s and a backend 500 s after boot."""
+
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
 
     def make(*, backend_s: int = 500, postmaster_s: int = 100, spaces: str = "4321", cwd: str | None = None) -> str:
         (tmp_path / "stat").write_text(f"cpu 1 2 3\nbtime {BOOT_S}\n")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dba_console.demo.cluster import Cluster
-from dba_console.watch.samples.postgres import TempFiles
+from dba_console.watch.disks.readings import TempFiles
 from tests.background import session, wait_until
 from tests.postgres.probes import connected_probe, read, reading
 from tests.sql import LIMIT_S, query

@@ -232,7 +232,13 @@ class WatchedServer:
 
         Raises AssertionError where something is asked that has no answer.
         """
-        words = [*self._arguments("run", runbook, inputs), "--plain", "--json"]
+        return self._converse([*self._arguments("run", runbook, inputs), "--plain", "--json"], answers)
+
+    def resume_interactively(self, run: str, answers: Mapping[str, AnswerSource]) -> Walk:
+        """Resume a run and answer each question, as above."""
+        return self._converse(["runbook", "resume", run, "--plain", "--json"], answers)
+
+    def _converse(self, words: list[str], answers: Mapping[str, AnswerSource]) -> Walk:
         with dialog(self.console, words, timeout_s=WAIT_S) as open_dialog:
             events, surprises = _answer_until_end(open_dialog, answers)
             code, err = open_dialog.process.wait(WAIT_S), open_dialog.stderr.read()

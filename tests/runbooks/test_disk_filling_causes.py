@@ -157,6 +157,8 @@ def test_the_biggest_relations_are_named_while_they_are_rewritten(
     assert first["relation"] == '"Old"."big one p"' and first["tablespace"] == "Slow's", first
     listed = {row["what"]: row["location"] for row in walk.rows("what-grows/preview-4")}
     assert listed["tablespace Slow's"] == str(other)
+    sizes = {row["what"]: row["size"] for row in walk.rows("what-grows/preview-4")}
+    assert sizes["database postgres"].endswith(("kB", "MB")), "the largest by the panel is measured"
     cluster.psql('drop schema "Old" cascade')
     cluster.psql('drop tablespace "Slow\'s"')
 

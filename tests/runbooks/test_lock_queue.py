@@ -17,7 +17,7 @@ Walking = Future[Walk]
 RUNBOOK = "lock-queue"
 FOLLOW_UP = "prevent-a-recurrence=told the owner, ticket 4711"
 CANCEL, ROOT = "cancel-the-statement-in-the-middle", "end-the-session-at-the-root"
-PREPARED = "roll-back-the-prepared-transaction"
+PREPARED = "end-the-prepared-transaction"
 WEB = "select count(*) from pg_stat_activity where application_name = 'shop-web'"
 
 
@@ -177,7 +177,8 @@ def test_the_root_of_another_queue_can_be_selected(detected_queue: WatchedServer
 
 
 def test_a_prepared_transaction_is_not_searched_for_if_none_is_at_the_root(detected_queue: WatchedServer) -> None:
-    with run_to_last_wait(detected_queue, ExitStack(), "what-to-stop=prepared", f"{PREPARED}=1", FOLLOW_UP) as walking:
+    given = ("what-to-stop=prepared", f"{PREPARED}/manual=nobody knows", f"{PREPARED}=1", FOLLOW_UP)
+    with run_to_last_wait(detected_queue, ExitStack(), *given) as walking:
         assert is_waiting(detected_queue, MIGRATION) and session_count(detected_queue, "pg_dump") == 1
     walk = walking.result()
     assert walk.done() == [] and walk.states()[PREPARED] == "ok", walk.text

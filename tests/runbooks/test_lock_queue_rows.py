@@ -22,7 +22,7 @@ from tests.standbys import copied_standby
 PLAN = next(row.plan for row in listed() if row.plan is not None and row.plan.id == "lock-queue")
 SQL = {block.id.partition("/")[0]: block.body for _, block in PLAN.blocks() if block.kind == "preview"}
 QUEUE, MIDDLE = SQL["who-waits-for-whom"], SQL["cancel-the-statement-in-the-middle"]
-ROOT, PREPARED = SQL["end-the-session-at-the-root"], SQL["roll-back-the-prepared-transaction"]
+ROOT, PREPARED = SQL["end-the-session-at-the-root"], SQL["end-the-prepared-transaction"]
 ORDERS = '"Sh op"."Or ders"'
 SCHEMA = f"""
 create schema "Sh op";

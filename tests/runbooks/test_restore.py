@@ -51,6 +51,9 @@ def dump_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DumpServer
 @pytest.fixture(scope="module")
 def archive(dump_server: DumpServer) -> Path:
     dump_server.cluster.psql("analyze", dbname=DATABASE)
+    for text in ("revoke temporary on database {} from public", "comment on database {} is 'the shop'",
+                 "alter database {} connection limit 77", "alter database {} set work_mem = '7MB'"):  # fmt: skip
+        dump_server.cluster.psql(text.format(f'"{DATABASE}"'))
     with_statistics = ("--statistics",) if dump_server.cluster.major >= WITH_STATISTICS else ()
     return dump_server.dump_database("whole", "--format=directory", "--jobs=2", *with_statistics)
 
@@ -63,6 +66,23 @@ def archive_with_broken_key(dump_server: DumpServer) -> Path:
     made = dump_server.dump_database("broken", "--format=custom")
     dump_server.cluster.psql("drop table orphans", dbname=DATABASE)
     return made
+
+
+def belongings(database: str) -> str:
+    """A query for what belongs to a database itself."""
+    literal = database.replace("'", "''")
+    return (
+        "select datdba, datacl, datconnlimit, shobj_description(oid, 'pg_database'), "
+        "(select array_agg(setconfig order by setrole) from pg_db_role_setting where setdatabase = d.oid) "
+        f"from pg_database d where datname = '{literal}'"
+    )
+
+
+def marks(dump_server: DumpServer) -> list[str]:
+    """The databases whose restore is not finished, and the dumps, as the agent reads them."""
+    sql = """select datname || ' from ' || substr(c, 23) from pg_db_role_setting
+             join pg_database d on d.oid = setdatabase, unnest(setconfig) c where c like 'dba_console.restoring=%'"""
+    return dump_server.cluster.psql(sql).splitlines()
 
 
 def settings(dump_server: DumpServer) -> list[str]:
@@ -83,6 +103,8 @@ def test_everything_is_restored_its_phases_are_reported_and_the_settings_are_rev
         dump_server.cluster.psql("select count(*) from pg_stats where tablename = 'items_1'", dbname="a 'copy'") == "3"
     )
     assert settings(dump_server) == before
+    assert dump_server.cluster.psql(belongings("a 'copy'")) == dump_server.cluster.psql(belongings(DATABASE))
+    assert marks(dump_server) == []
     assert any("autovacuum" in one.text for one in walk.records("block.result", "settings-for-the-restore"))
     found = values_of(walk, RESTORE)
     assert found["errors"] == 0 and found["data_s"] is not None and found["indexes_s"] is not None
@@ -138,6 +160,7 @@ def test_a_killed_restore_is_a_failure_and_leaves_no_setting_behind(dump_server:
     )
     assert walk.ending.endswith("; temporary settings reverted"), walk.ending
     assert "restore-it" not in walk.states() and "statistics" not in walk.states()
+    assert f"cut short from {archive}" in marks(dump_server)
     assert settings(dump_server) == before and pending_files(dump_server.watched) == []
     assert "undo" not in {one["kind"] for one in walk.questions}, "nothing else can be taken back"
     dump_server.cluster.psql('drop database "cut short" with (force)')

@@ -10,7 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.actions.test_create_database import database_properties, quoted
+from tests.actions.quoting import quoted
+from tests.actions.test_create_database import database_properties
 from tests.attacks.hostile_database import VICTIM
 from tests.background import session, wait_until
 from tests.disks import loop_mounted

@@ -113,7 +113,8 @@ def test_the_table_is_named_old_horizon_holders_end_before_the_vacuum_and_young_
         everything = cluster.psql(HOLDERS)
         declined = watched.run_interactively(
             RUNBOOK,
-            {"start": "yes", "type": "no", "inactive-slots": "none",
+            {"start": "yes", "type": "no", "inactive-slots": "none", "manual": "nobody answers",
+             "prepared-transactions/action": "none", "prepared-transactions/action-2": "none",
              "failed": iter(["skip it may be wanted", "abort"]).__next__, "undo": "none"},
             old=OLD,
         )  # fmt: skip
@@ -132,6 +133,8 @@ def test_the_table_is_named_old_horizon_holders_end_before_the_vacuum_and_young_
             RUNBOOK,
             # Before 17 no server says for how long a slot was not read: who walks this has to choose it.
             {"start": "yes", "type": AS_ASKED, "inactive-slots": iter(["/x 1", AS_ASKED]).__next__,
+             "prepared-transactions/action": "none",
+             "prepared-transactions/action-2": iter(["/x 1", AS_ASKED]).__next__,
              f"{VACUUM}/action": end_holders, f"{VACUUM}/repeat": "again",
              "manual": "the subscriber was switched off in May, ticket 4711"},
             old=OLD, forgotten="0s",

@@ -29,6 +29,7 @@ from tests.sql import query
 RUNBOOK, IDLE = "xid-wraparound", "idle-in-transaction"
 VALUES: dict[str, Any] = {
     "old": None, "forgotten": "10m", "limits": {"ids": 1000, "open_s": 3600},
+    "rate": {"databases": ["postgres"], "commits_per_s": [1.5], "rollbacks_per_s": [None]},
     "databases": [{"datname": "postgres", "xid_age": 7, "mxid_age": 0}],
 }  # fmt: skip
 LIMIT = re.compile(r"current_setting\('autovacuum_(multixact_)?freeze_max_age'\)::int8")

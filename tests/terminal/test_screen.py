@@ -100,10 +100,11 @@ def test_two_recordings_are_replayed_at_the_same_moment_and_a_key_switches(
     cluster: Cluster, workspace: Workspace
 ) -> None:
     with workspace.terminal(cluster.dsn()) as one, workspace.terminal(cluster.dsn(dbname="template1")) as other:
-        for terminal in (one, other):
-            terminal.wait_for(lambda shown: recorded_s(shown) >= 3)
+        # The second one starts later: the moment must be in both recordings.
+        other.wait_for(lambda shown: recorded_s(shown) >= 4)
+        one.wait_for(lambda shown: recorded_s(shown) >= 8)
     first, second = map(str, sorted(workspace.sessions.glob("*/session.db")))
-    with workspace.terminal("replay", first, "--with", second, "--at", "+2s") as terminal:
+    with workspace.terminal("replay", first, "--with", second, "--at", "+6s") as terminal:
         shown = terminal.wait_for("host 1 of 2  & ")
         at = re.search(r"REPLAY \S+ \S+", shown)
         terminal.wait_for("both sessions were")

@@ -108,13 +108,15 @@ class ManualFeed:
         self.refusal: str | None = None if can_go_live else "this is a recording: nothing can be added"
         self.sent: list[tuple[str, str, int | None]] = []
         self.asked: list[FindingOrRunRequest] = []
+        self._picture = Picture()
 
     def start(self) -> None:
         self.mailbox.put(AgentConnectionChanged("attached" if self.can_go_live else "recording"))
 
     def give(self, *samples: Sample) -> None:
         for sample in samples:
-            self.mailbox.put(SampleArrived(encode_sample(sample)))
+            self._picture = self._picture.with_sample(sample)
+            self.mailbox.put(SampleArrived(encode_sample(sample), point_of(self._picture)))
 
     def send(self, kind: Literal["mark", "note"], text: str, occurred_us: int | None) -> str | None:
         self.sent.append((kind, text, occurred_us))

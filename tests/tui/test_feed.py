@@ -32,7 +32,7 @@ def test_everything_pending_is_taken_once() -> None:
 def test_a_screen_that_does_not_read_loses_the_oldest_samples_and_is_given_their_number() -> None:
     mailbox = Mailbox()
     for number in range(MAX_SAMPLES + 5):
-        mailbox.put(SampleArrived(encode_sample(tick(number))))
+        mailbox.put(SampleArrived(encode_sample(tick(number)), {}))
     arrivals, missed = mailbox.take()
     assert missed == 5 and len(arrivals) == MAX_SAMPLES
     last = arrivals[-1]

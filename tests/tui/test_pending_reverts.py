@@ -13,7 +13,7 @@ from tests.tui.test_findings import FULL, give_findings, screen_with
 
 NOT_REVERTED = FindingNow(
     "settings-left", "settings-left", "critical", "",
-    "fsync (off), work_mem (9MB) still differ from before run r-1 (ended)",
+    "fsync (off), work_mem (9MB) still differ from before run r-1",
     {"settings": ["fsync = off in postgresql.auto.conf, was not set", "work_mem = 9MB for role app, was 4MB"],
      "who": ["ann"], "runs": ["r-1"]},
     START_US, START_US, ["settings-left"], [], "put-back", "run the runbook put-back",

@@ -259,7 +259,7 @@ def test_a_lost_agent_is_reported_with_its_reason_and_the_last_frame_stays() -> 
 @pytest.mark.parametrize("garbage", [b"", b"\xff\x00", b"not a sample"])
 def test_a_sample_that_cannot_be_read_is_counted_and_skipped(garbage: bytes) -> None:
     setup = NavigatorSetup().give(0)
-    setup.navigator.live_state.add_sample(garbage)
+    setup.navigator.live_state.add_sample(garbage, {})
     assert setup.navigator.live_state.damaged == 1 and setup.second == 0
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
-from markdown_it import MarkdownIt
 
 from dba_console.recording.plan import Prose
-from dba_console.runbooks.parse import prose_of
+from dba_console.runbooks.parse import markdown_tokens, prose_of
 from dba_console.runbooks.run_view import Option, OutputLine, Question, RunTable, WaitView
 from dba_console.runbooks.walkthrough_text import (
     how_to_answer,
@@ -118,7 +117,7 @@ def test_progress_messages_of_a_program_are_not_warnings_and_its_errors_are() ->
 
 
 def prose(markdown: str) -> tuple[Prose, ...]:
-    return prose_of(MarkdownIt("commonmark").parse(markdown))
+    return prose_of(markdown_tokens(markdown))
 
 
 def test_prose_is_refilled_and_lists_and_code_stay_as_written() -> None:

@@ -17,7 +17,7 @@ import msgspec
 from dba_console.agent.runs.commands import DEFAULT_S, command_environment, script_argv
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.core.errors import ConsoleError, Refused, UsageError
-from dba_console.core.redact import MASK, names_secret, redact
+from dba_console.core.redact import MASK, is_secret_name, names_secret, redact, redact_statement
 from dba_console.core.short_command import CommandResult, run_short
 from dba_console.recording.plan import Block, JournalRecord
 from dba_console.runbooks.command_environment import server_environment
@@ -221,7 +221,22 @@ def _to_json_row(row: Mapping[str, Any]) -> dict[str, Any]:
     parameter = row.get("name")
     # A row of pg_settings or pg_file_settings whose parameter is secret by its name.
     hidden = _VALUES if isinstance(parameter, str) and names_secret(parameter) else ()
-    return {name: MASK if name in hidden and value else to_json_value(value) for name, value in row.items()}
+    return {
+        name: MASK if value and (name in hidden or (isinstance(value, str) and is_secret_name(name)))
+        else _statement(value) if name in _STATEMENTS and isinstance(value, str)
+        else to_json_value(value)
+        for name, value in row.items()
+    }  # fmt: skip
+
+
+_STATEMENTS = frozenset(("query", "statement"))
+"""Columns with statements, in PostgreSQL's views."""
+_SHORTEST_CUT = 1020
+"""Bytes; the server may have cut a statement of this length (track_activity_query_size, at its default)."""
+
+
+def _statement(text: str) -> str:
+    return redact_statement(text, cut=len(text.encode()) >= _SHORTEST_CUT)
 
 
 def to_json_value(value: Any) -> Any:

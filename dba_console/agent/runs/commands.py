@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ DISK_S = 5.0
 DISK_RETRY_S = 1.0
 """Pause between retries while the disk does not answer."""
 TEXT_LIMIT = 500
+UNATTENDED = "the keeper of this command was lost: its output is not read any more, and the run waits for its end"
 POSITION_FILE = "shown"
 """File with the position up to which output was passed on; the next reader continues there."""
 
@@ -63,7 +65,7 @@ class AttachedCommand:
         self._messages = messages
         self._lane = Lane("keeper", clock)
         self._tail: LogReader | None = None
-        self._stop_sent = False
+        self._stop_sent = self._is_unattended = False
         self._first = self._last = self._last_stderr = ""
         self._begun_us = clock.mono_us()
         self._start_abandoned = False
@@ -105,8 +107,10 @@ class AttachedCommand:
             except OSError as error:
                 return Outcome(state="unknown", text=f"its directory cannot be read: {error.strerror or error}")
             self._pass_on(lines)
-            if status.state in ("ended", "lost") and not lines:
+            if status.state in ("ended", "lost") and not status.runs and not lines:
                 return self._outcome(status)
+            if status.state == "lost":
+                self._report_unattended()
             if status.state == "absent":
                 return Outcome(state="unknown", text="its keeper has left no record")
             self._stop_if_asked()
@@ -170,6 +174,13 @@ class AttachedCommand:
         if lines:
             self._feed([line for line in lines if line.whole])
 
+    def _report_unattended(self) -> None:
+        """Report once that the command runs without its keeper: nothing else may be done before it has ended."""
+        self._controls.report_progress(UNATTENDED)
+        if not self._is_unattended:
+            self._is_unattended = True
+            self._feed([StampedLine(self._clock.wall_us(), "e", UNATTENDED)])
+
     def _report_slow_disk(self) -> None:
         self._controls.report_progress("the disk of the session does not answer: output cannot be read now")
         self._controls.wait(DISK_RETRY_S)
@@ -190,8 +201,7 @@ class AttachedCommand:
             outcome = outcome_of(status.exit, self._exits, self._first, self._last, self._last_stderr)
             ended_us = status.exit.ended_us or self._clock.wall_us()
             return outcome if self._messages is None else self._messages.outcome(outcome, ended_us)
-        alive = status.child_alive
-        what = "still runs, unattended" if alive else "is gone too" if alive is False else "may or may not run"
+        what = "may or may not run" if status.child_alive is None else "has ended"
         text = f"its keeper was lost, so its outcome is unknown; the command {what}"
         return Outcome(state="unknown", text=text, machine_s=took_s)
 
@@ -258,7 +268,7 @@ TAIL = 200
 
 
 class Appender:
-    """Records the output of one execution of one block. Used by one thread."""
+    """Records the output of one execution of one block, masked before. Used by one thread."""
 
     def __init__(
         self,
@@ -269,14 +279,12 @@ class Appender:
         block: str = "",
         execution: int = 0,
         where: str = "its output file",
-        mask: Callable[[str], str] | None = None,
         head: int = HEAD,
         tail: int = TAIL,
     ) -> None:
         """`put` takes lines and returns at once (Recorder.put_lines). `where`: the file with all output."""
         self._put, self._tag, self._where = put, tag, where
         self._of = (run, block, execution)
-        self._mask = mask or str
         self._room = head
         self._late: deque[LogLine] = deque(maxlen=tail)
         self._lost = 0
@@ -285,7 +293,7 @@ class Appender:
 
     def feed(self, lines: Iterable[StampedLine]) -> None:
         """Add lines in the order of arrival."""
-        made = [self._line(line.wall_us, self._mask(line.text), line.stream) for line in lines]
+        made = [self._line(line.wall_us, line.text, line.stream) for line in lines]
         if not made:
             return
         self.lines += len(made)
@@ -370,16 +378,16 @@ class CommandOutput:
         """Add whole lines in the order of arrival."""
         if not lines:
             return
-        self._appender.feed(lines)
-        newest = lines[-MAX_SENT_LINES:]
-        shown = [OutputLine(line.wall_us, line.stream, self._tag, self._text(line.text)) for line in newest]
+        masked = [replace(line, text=self._mask(line.text)) for line in lines]
+        self._appender.feed(masked)
+        newest = masked[-MAX_SENT_LINES:]
+        shown = [
+            OutputLine(line.wall_us, line.stream, self._tag, clean(line.text)[:MAX_LINE_LENGTH]) for line in newest
+        ]
         self._send(self._block, shown, len(lines) - len(newest))
 
     def close(self) -> None:
         self._appender.close()
-
-    def _text(self, text: str) -> str:
-        return clean(redact(self._mask(text)))[:MAX_LINE_LENGTH]
 
 
 # Commands of a runbook: their argv and environment.

@@ -124,7 +124,7 @@ def _running_commands(stored_run: StoredRun, state: RunState) -> tuple[Path, ...
     for execution in state.executions:
         directory = execution_directory(stored_run.directory, execution.block, execution.number)
         try:
-            if execution.open and read_status(directory).state == "running":
+            if execution.open and read_status(directory).runs:
                 found.append(directory)
         except OSError:
             continue

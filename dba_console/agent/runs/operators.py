@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import psutil
+
 from dba_console.core.users import user_name
-from dba_console.watch.probes.host.kernel_files import read_stat
 
 UNSET = 4294967295
 """A process without a login, as in a container or started by a service manager."""
@@ -52,15 +53,13 @@ def person_of(pid: int, told: str, *, proc: str = "/proc") -> ConsoleOperator:
 
 def login_uid(pid: int, *, proc: str = "/proc") -> int | None:
     """Return the audit login of a process; None if there is none, or if the process changed meanwhile."""
-    before = read_stat(proc, pid)
     try:
+        process = psutil.Process(pid)
         with open(f"{proc}/{pid}/loginuid", "rb") as file:
             uid = int(file.read(32))
-    except (OSError, ValueError):
+    except (psutil.Error, OSError, ValueError):
         return None
-    after = read_stat(proc, pid)
-    same = before is not None and after is not None and before.start_ticks == after.start_ticks
-    return uid if same and uid != UNSET else None
+    return uid if uid != UNSET and process.is_running() else None
 
 
 @dataclass(frozen=True, slots=True)

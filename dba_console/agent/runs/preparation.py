@@ -111,7 +111,7 @@ def uses_server(plan: Plan) -> bool:
 
 
 def require_needs(plan: Plan, connection: QueryConnection | None) -> None:
-    """Raise PermissionDenied or Unsupported if one of the plan's needs is not met."""
+    """Raise PermissionDenied or Unsupported if one of the plan's needs is missing."""
     for need in plan.needs:
         if need == "root":
             if os.geteuid() != 0:

@@ -31,6 +31,8 @@ class RunContext:
     clock: Clock
     session: Callable[[], Path | None]
     """Directory of the recording; None if there is none."""
+    recording_error: Callable[[], str | None]
+    """Why there can be no recording; None if there is one, or it is still being opened."""
     frame: Callable[[int], Frame | None]
     """The latest frame if read after that monotonic time; waits some seconds; None without one."""
     is_server_here: Callable[[], bool]

@@ -365,9 +365,7 @@ class RunExecution:
     def _output(self, block: Block, execution: int) -> CommandOutput:
         where = str(execution_directory(self.directory, block.id, execution) / "out.log")
         tag = self._tag(block)
-        appender = Appender(
-            self.context.put_lines, tag, run=self.run, block=block.id, execution=execution, where=where, mask=self._mask
-        )
+        appender = Appender(self.context.put_lines, tag, run=self.run, block=block.id, execution=execution, where=where)
         return CommandOutput(block.id, tag, appender, self._mask, self._print)
 
     def _print(self, block: str, lines: list[OutputLine], dropped: int) -> None:

@@ -99,13 +99,16 @@ def _refuse_masked(order: RunOrder) -> None:
 def _wait_for_session(context: RunContext, questions: OperatorQuestions) -> Path:
     """Wait for the session of the run, which may still be opening. Raises Unsupported, RunAbandoned."""
     until_us = context.clock.mono_us() + int(SESSION_S * 1e6)
-    while (session := context.session()) is None and context.clock.mono_us() < until_us:
+    while (session := context.session()) is None:
+        error = context.recording_error()
+        if error is None and context.clock.mono_us() >= until_us:
+            error = f"the recording is not open after {SESSION_S:.0f} s: the disk of the sessions is stalled"
+        if error is not None:
+            raise Unsupported(
+                f"cannot start a run, because a run must be recorded; {error}",
+                hint="dba-console doctor checks the directory of the sessions; the agent tries again each minute",
+            )
         questions.wait(0.02)
-    if session is None:
-        raise Unsupported(
-            "nothing is being recorded, and runs require a recording",
-            hint="the console's own panel shows why; see `recording`",
-        )
     return session
 
 

@@ -12,10 +12,17 @@ from dba_console.cli.formatting import split_note
 from dba_console.core.errors import ExitCode
 from dba_console.core.paths import trust_problem
 from dba_console.core.units import human_bytes
-from dba_console.watch.frames.disks import MEMORY, NETWORK
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.probes.host.file_systems import hidepid_option
-from dba_console.watch.samples.host import ControlFile, HostSettings, Mount, Pressure, Processes
+from dba_console.watch.samples.host import (
+    MEMORY_FILE_SYSTEMS,
+    NETWORK_FILE_SYSTEMS,
+    ControlFile,
+    HostSettings,
+    Mount,
+    Pressure,
+    Processes,
+)
 from dba_console.watch.samples.postgres import Server
 
 HOST = "host"
@@ -181,7 +188,7 @@ def _file_system(mount: Mount) -> DoctorCheck:
             SESSIONS, "file_system", f"{what} does not answer: {mount.note or 'statvfs hangs'}",
             lost="the recording while it hangs; live monitoring goes on", fix=_OTHER_DIRECTORY_FIX,
         )  # fmt: skip
-    if mount.fstype in NETWORK:
+    if mount.fstype in NETWORK_FILE_SYSTEMS:
         return missing(
             SESSIONS,
             "file_system",
@@ -189,7 +196,7 @@ def _file_system(mount: Mount) -> DoctorCheck:
             lost="recording while the network or its server stalls, and the locks SQLite relies on",
             fix=_OTHER_DIRECTORY_FIX,
         )
-    if mount.fstype in MEMORY:
+    if mount.fstype in MEMORY_FILE_SYSTEMS:
         return missing(
             SESSIONS, "file_system", f"sessions are in memory ({what})",
             lost="every session at the next reboot", fix=_OTHER_DIRECTORY_FIX,
@@ -294,6 +301,8 @@ def check_privileges(server: Server) -> Iterator[DoctorCheck]:
     """Check the rights of the role ("Predefined Roles" and "Connections and Authentication" in the manual)."""
     role = _quote_role(server.current_user)
     yield _superuser(server)
+    if server.reset_role is not None:
+        yield _foreign_role(server, role)
     yield _granted(
         "pg_monitor", server.pg_monitor or server.superuser, role,
         lost="queries and states of other users' sessions, the data directory, and lists of WAL and archive files",
@@ -311,6 +320,16 @@ def _superuser(server: Server) -> DoctorCheck:
     return missing(
         PRIVILEGES, "superuser", f"{server.current_user} is not a superuser; superuser is not required",
         lost="the slots of superuser_reserved_connections, and hiding the console's queries from pg_stat_statements",
+    )  # fmt: skip
+
+
+def _foreign_role(server: Server, role: str) -> DoctorCheck:
+    """Name a role that the owner of the database may have set for every session in it (ALTER DATABASE … SET role)."""
+    other, database = _quote_role(server.reset_role or ""), _quote_role(server.database)
+    return missing(
+        PRIVILEGES, "role", f"the database {server.database} or the role {server.current_user} sets role = {other}",
+        lost="nothing here: the console uses the login role; other programs get the rights of the role that is set",
+        fix=f"ALTER DATABASE {database} RESET role; or ALTER ROLE {role} RESET role;",
     )  # fmt: skip
 
 

@@ -115,6 +115,10 @@ def _start_run(
 
 # `dba-console runbook resume`: continue a run whose agent was killed, or follow a running one.
 
+Failed = Annotated[
+    str | None,
+    typer.Option("--failed", metavar="retry|abort", help="Answer to the failure that the run waits with, once."),
+]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, unique prefix or last four characters, or last.")]
 
 
@@ -125,6 +129,7 @@ def resume(
     confirm: Confirm = None,
     choose: Choose = None,
     leave_out: LeaveOut = None,
+    failed: Failed = None,
     yes: Yes = False,
     plain: Plain = False,
     json: Json = False,
@@ -140,7 +145,8 @@ def resume(
     stored_run.require_resumable()
     target = run_target(stored_run, dsn, loaded)
     selections = parse_row_selections(choose or (), leave_out or (), stored_run.plan)
-    answers = GivenAnswers(parse_confirmations(confirm or (), stored_run.plan), yes=yes, selections=selections)
+    answers = GivenAnswers(parse_confirmations(confirm or (), stored_run.plan), yes=yes, selections=selections,
+                           failed=failed)  # fmt: skip
     options = RunClientOptions(answers=answers, plain=plain, json=json)
     if stored_run.live:
         return request_and_follow(target, loaded.config, RunWatch(run=stored_run.about.run), options)

@@ -1,7 +1,8 @@
 """Answers and row selections from options (`--confirm`, `--yes`, `--choose`, `--leave-out`), and a runbook's inputs.
 
 `--confirm STEP[/BLOCK]=TEXT` answers the questions of a step, or of one of its blocks. Several answers for one place
-are used in order, the last one repeatedly. `--choose` and `--leave-out STEP[/BLOCK]=COLUMN=VALUE` select rows. Nothing
+are used in order, the last one repeatedly. `--failed` of `resume` answers one failure, the next one that is asked
+about: that of the run as it was left. `--choose` and `--leave-out STEP[/BLOCK]=COLUMN=VALUE` select rows. Nothing
 else is ever answered. Pure, except for reading inputs.
 """
 
@@ -47,8 +48,14 @@ class GivenAnswers:
     """Answers given as options. Remembers which of them it has used."""
 
     def __init__(
-        self, confirmed: Iterable[tuple[str, str]] = (), *, yes: bool = False, selections: Iterable[RowSelection] = ()
+        self,
+        confirmed: Iterable[tuple[str, str]] = (),
+        *,
+        yes: bool = False,
+        selections: Iterable[RowSelection] = (),
+        failed: str | None = None,
     ) -> None:
+        self._failed = failed
         self._selections = tuple(selections)
         self._given: dict[str, list[str]] = {}
         for step_or_block, text in confirmed:
@@ -63,6 +70,11 @@ class GivenAnswers:
 
     def answer_for(self, question: Question) -> str | None:
         """Return the given answer to a question, or None. Raises AnswerMismatch."""
+        if question.kind == "failed" and self._failed is not None:
+            text, self._failed = self._failed, None
+            if text not in (keys := [option.key for option in question.options]):
+                raise AnswerMismatch(f"--failed {text} does not fit: use one of {', '.join(keys)}")
+            return text
         given = self._next_given(question)
         if given is None:
             return self._implied_answer(question)

@@ -79,7 +79,7 @@ def view_changes(before: RunView | None, now: RunView) -> list[RunChange]:
         found.append(
             RunChange(
                 {"event": "ended", "run": now.run, "state": now.state, "text": now.ending,
-                 "summary": to_builtins(now.summary)},
+                 "results": now.results, "summary": to_builtins(now.summary)},
                 lambda at_us, cells: _ended_lines(now, cells),
             )
         )  # fmt: skip
@@ -196,7 +196,8 @@ def _step_lines(number: int, step: StepView, prose: tuple[Prose, ...], at_us: in
     if step.elapsed_s and step.state != "running":
         usual = f", typical {taken_time(step.usual_s)}: {step.usual_from}" if step.usual_s else ""
         duration = f" ({taken_time(step.elapsed_s)}{usual})"
-    note = f": {clean(step.note)}" if step.note else ""
+    # Of a step that is ok the note says which blocks were skipped, as the lines of these blocks did.
+    note = f": {clean(step.note)}" if step.note and step.state != "ok" else ""
     what = f"step {number} {clean(step.title)}{again}: {step.state}{duration}{note}"
     lines = [line(Span(f"{time_of_day(at_us)} ", "dim"), step_symbol(step.state), " ", Span(what, "title"))]
     if step.point_of_no_return and step.state in ("running", "waiting"):
@@ -299,9 +300,10 @@ def _question_lines(question: Question, cells: int) -> list[Line]:
 
 
 def _ended_lines(now: RunView, cells: int) -> list[Line]:
-    """Return the summary, then how it ended: the end of the output is read first, as in a mailed job log."""
+    """Return the summary, the results, and how it ended: the end is read first, as in a mailed job log."""
     table = [] if now.summary is None else values_table(now.summary, cells)
-    return [(), *table, *texts(now.ending or now.state, cells, "title")]
+    results = [one for text in now.results for one in texts(text, cells)]
+    return [(), *table, *results, *texts(now.ending or now.state, cells, "title")]
 
 
 _SHOWN_RECORDS = frozenset({

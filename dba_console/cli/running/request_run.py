@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
+import struct
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -68,11 +71,24 @@ class Keyboard:
         self._buffer = rest
         return line.decode("utf-8", "replace")
 
+    def early_lines(self) -> Iterator[str]:
+        """Yield the lines that a terminal has now: what was typed or pasted before a question does not answer it."""
+        while self.terminal and not self.at_end and _has_complete_line(self.descriptor):
+            self.read()
+        while self.terminal and b"\n" in self._buffer and (line := self.next_line()) is not None:
+            yield line
+
     def read(self) -> None:
         """Read available input; blocks if there is none."""
         data = os.read(self.descriptor, MAX_LINE_BYTES)
         self.at_end = not data
         self._buffer = (self._buffer + data)[-MAX_LINE_BYTES:]
+
+
+def _has_complete_line(descriptor: int) -> bool:
+    """Whether a terminal has a complete line; one that is being edited does not count (n_tty.c, inq_canon)."""
+    (count,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"))
+    return bool(count)
 
 
 def follow(
@@ -99,11 +115,16 @@ def _follow(
     keyboard: Keyboard | None,
     restore: ExitStack,
 ) -> int:
-    hidden = False
+    hidden, asked = False, 0
     while True:
         for reaction in _received(connection, client):
             if (code := _perform(connection, [reaction], show)) is not None:
                 return code
+        if keyboard is not None and client.question is not None and client.question.id != asked:
+            asked = client.question.id
+            for line in keyboard.early_lines():
+                if (code := _perform(connection, client.handle_early_line(line), show)) is not None:
+                    return code
         if keyboard is not None and keyboard.terminal and not hidden and _asks_secret(client):
             restore.enter_context(_echo_off(keyboard.descriptor))
             hidden = True
@@ -169,8 +190,6 @@ def _asks_secret(client: RunClient) -> bool:
 @contextmanager
 def _echo_off(descriptor: int) -> Iterator[None]:
     """Turn off the terminal's echo."""
-    import termios
-
     before = termios.tcgetattr(descriptor)
     silent = [*before]
     silent[3] &= ~termios.ECHO

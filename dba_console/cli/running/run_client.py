@@ -151,6 +151,13 @@ class RunClient:
             return [_message("no question is open; /help lists the commands")]
         return [self._send_answer(question, line)]
 
+    def handle_early_line(self, text: str) -> list[Reaction]:
+        """Return the reactions to a line that was entered before the open question was shown: only commands count."""
+        line = text.strip()
+        if line.startswith("/") and "/" not in line.partition(" ")[0][1:]:
+            return self._handle_command(line)
+        return [_message("a line entered before this question was shown is not an answer to it")] if line else []
+
     def leave(self) -> list[Reaction]:
         """Return the reactions to the end of input or Ctrl-C: the run continues."""
         return [*self._leaving_message(), ExitClient(ExitCode.INTERRUPTED)]
@@ -294,6 +301,9 @@ class RunClient:
         question = None if self.view is None else self.view.question
         failed = question is not None and question.kind in ("failed", "settle")
         self.code = ExitCode.RUNBOOK_FAILED if failed else ExitCode.REFUSED
+        if question is not None and question.kind == "settle":
+            waits = "It is unknown what was done, so nothing is reverted: the run waits for an operator."
+            return [_message(why), _message(waits), *self._leaving_message(), ExitClient(self.code)]
         if self.view is not None and self.view.must_finish:
             half_done = "The run is past its point of no return: aborted now it would stay half done, so it waits."
             return [_message(why), _message(half_done), *self._leaving_message(), ExitClient(self.code)]
@@ -366,7 +376,8 @@ def missing_answer_text(question: Question) -> str:
     """Return why the run cannot continue without an operator, and which option would answer."""
     match question.kind:
         case "failed" | "settle":
-            return f"{question.text} No operator can be asked what to do about it."
+            hint = "\nhint: `runbook resume --failed retry`, or abort" if question.kind == "failed" else ""
+            return f"{question.text} No operator can be asked what to do about it.{hint}"
         case "ack":
             given = f"--yes or --confirm {question.step}=y"
         case "start":

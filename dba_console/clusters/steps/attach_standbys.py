@@ -1,4 +1,4 @@
-"""Steps that make the old primary (start, pg_rewind or copy) and the other standbys follow the new primary."""
+"""Steps that make the old primary and the other standbys follow the new primary."""
 
 from __future__ import annotations
 
@@ -9,30 +9,43 @@ from msgspec import Struct
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionPreview, ActionResult, Control
 from dba_console.actions.statement_results import StatementFailed
-from dba_console.clusters.cutover_plan import LOCK_SLOT, conninfo_to
-from dba_console.clusters.server_control import CLEAN_STATES
+from dba_console.clusters.cutover_plan import LOCK_SLOT
+from dba_console.clusters.steps.finish_cutover import leave_nothing
 from dba_console.clusters.steps.manager_switchover import wait_for_command
-from dba_console.clusters.steps.step import (
-    Cutover,
-    CutoverStep,
-    StepSettings,
-    TimedSettings,
-    printed_line,
-    remaining_seconds,
+from dba_console.clusters.steps.standby import (
+    WAIT_S,
+    follow_new_primary,
+    not_promoted,
+    rebuild_reason,
+    start_standby,
+    streaming_problem,
+    wait_for_stream,
 )
+from dba_console.clusters.steps.step import Cutover, CutoverStep, TimedSettings, remaining_seconds
 from dba_console.core.declarations import Duration
-from dba_console.core.errors import ConsoleError, Refused
+from dba_console.core.errors import ConsoleError
 from dba_console.core.sanitize import clean
 
-REWIND_S = 3600.0
-CLONE_S = 24 * 3600.0
-CHECKPOINT_S = 600.0
-WAIT_S = 0.1
-_CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"
-_RECEIVER = "SELECT status, received_tli AS timeline FROM pg_stat_wal_receiver"
-STREAM_AFTER_CRASH_S = 15.0
-"""Time for a crashed server started as a standby to stream: more than twice wal_retrieve_retry_interval (5 s)."""
 _STALE = "SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active"
+FAILOVER_SLOTS_SINCE = 170000
+SLOTS_S, MOST_SLOTS_S = 0.5, 30.0
+"""How often, and how long, the sync of logical slots is waited for: clients work already."""
+WORKER_S = 11.0
+"""A slot sync worker that ended may start again after 10 s, when the postmaster wakes up (slotsync.c, postmaster.c): a
+reload wakes it."""
+_FAILOVER_SLOTS = """
+SELECT slot_name::text AS name FROM pg_replication_slots WHERE slot_type = 'logical' AND failover AND NOT temporary
+"""
+_UNSYNCED = """
+SELECT slot_name::text AS name FROM pg_replication_slots
+ WHERE slot_type = 'logical' AND failover AND NOT synced AND NOT active AND slot_name = ANY (%(names)s::name[])
+"""
+_SYNCED = """
+SELECT count(*)::int4 AS ready, current_setting('sync_replication_slots') AS sync FROM pg_replication_slots
+ WHERE slot_name = ANY (%(names)s::name[]) AND synced AND NOT temporary AND invalidation_reason IS NULL
+"""
+_ANY_SLOT = "SELECT slot_name FROM pg_replication_slots WHERE slot_type = 'physical'"
+LEFT_S = 3.0
 _DROP = "SELECT pg_catalog.pg_drop_replication_slot(%(name)s)"
 
 
@@ -41,19 +54,25 @@ class StandbySettings(TimedSettings, frozen=True, kw_only=True, forbid_unknown_f
     """Maximum time until a node streams, as a duration."""
 
 
+class RejoinSettings(StandbySettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    required: bool = False
+    """Fail if the old primary does not follow, instead of reporting it in `streams`."""
+
+
 class RejoinOldPrimary(CutoverStep):
     name: ClassVar[str] = "cutover-rejoin"
     summary: ClassVar[str] = (
         "Starts the old primary as a standby of the new one, waits until it streams on the new timeline, and drops its "
-        "replication slots for nodes that now follow the new primary. If it cannot follow, its result `streams` is "
+        "replication slots for nodes that now follow the new primary. It is not started if it may have WAL that the "
+        "new primary lacks: then pg_rewind or a new copy comes first. If it cannot follow, its result `streams` is "
         "false and the text gives the reason."
     )
-    Settings: ClassVar[type[Struct]] = StandbySettings
+    Settings: ClassVar[type[Struct]] = RejoinSettings
     safe_to_repeat: ClassVar[str] = "starting it again is safe"
 
-    def show(self, at: Cutover, settings: StandbySettings) -> ActionPreview:
+    def show(self, at: Cutover, settings: RejoinSettings) -> ActionPreview:
         server = at.control(at.plan.old)
-        refusal = _early_refusal(at)
+        refusal = not_promoted(at)
         done = server.running() and _is_attached(at)
         text, exact = f"{at.plan.old} returns as a standby of {at.plan.to}", ""
         if at.plan.manager is not None:
@@ -65,30 +84,78 @@ class RejoinOldPrimary(CutoverStep):
             refusal=refusal, done=done,
         )  # fmt: skip
 
-    def do(self, at: Cutover, settings: StandbySettings, control: Control) -> ActionResult:
+    def do(self, at: Cutover, settings: RejoinSettings, control: Control) -> ActionResult:
         manager = at.plan.manager
+        if manager is None and (reason := _not_startable(at)) is not None:
+            return _does_not_follow(settings, f"{at.plan.old} is not started: {reason}; use pg_rewind, or a new copy")
         if manager is None and (failed := start_standby(at, settings.timeout_s)) is not None:
             return ActionResult(state="failed", text=failed, values={"streams": False})
         printed = "" if manager is None else wait_for_command(at, settings.timeout_s)
-        why = _wait_for_stream(at, at.plan.old, settings.timeout_s, control)
+        why = wait_for_stream(at, at.plan.old, settings.timeout_s, control)
         if why is not None and manager is not None:
             text = f"{at.plan.old} does not follow {at.plan.to} after {settings.timeout}: {why}"
             return ActionResult(state="failed", text=clean(f"{text}; {manager.kind} rejoins it: {manager.status}"))
         if why is not None:
             text = f"{at.plan.old} is running but does not follow {at.plan.to}: {why}"
-            return ActionResult(state="ok", text=clean(text), values={"streams": False})
+            return _does_not_follow(settings, text)
         dropped = _drop_stale_slots(at)
         dropped_text = f"; dropped its slots {', '.join(dropped)}" if dropped else ""
         text = f"{at.plan.old} streams from {at.plan.to} on timeline {at.plan.new_timeline}{dropped_text}"
         text += f"; {manager.kind}: {printed}" if manager is not None and printed else ""
+        text += _sync_failover_slots(at, settings.timeout_s, control)
+        done, remains = leave_nothing(at)
+        text = "; ".join([text, *done, *([remains] if remains else [])])
         return ActionResult(state="ok", text=text, values={"streams": True})
+
+
+def _sync_failover_slots(at: Cutover, timeout_s: float, control: Control) -> str:
+    """Replace the old primary's logical slots by those synced from the new one; return a text about it.
+
+    A slot that it had as a primary is never synced: the slot sync worker finds the name in use, and ends (slotsync.c).
+    Then no slot is, and the next cutover or failover would lose the subscribers.
+    """
+    if at.plan.version_num < FAILOVER_SLOTS_SINCE:
+        return ""
+    try:
+        with at.connect(at.plan.to) as (connection, _):
+            names = [row["name"] for row in connection.rows(_FAILOVER_SLOTS)]
+        if not names:
+            return ""
+        with at.connect(at.plan.old) as (connection, _):
+            for name in [row["name"] for row in connection.rows(_UNSYNCED, {"names": names})]:
+                connection.execute_change(_DROP, {"name": name}, transaction=False)
+            woken = False
+            for left in remaining_seconds(at.context, limit_s := min(timeout_s, MOST_SLOTS_S)):
+                [row] = connection.rows(_SYNCED, {"names": names})
+                if not woken and limit_s - left > WORKER_S:
+                    connection.execute_change("SELECT pg_catalog.pg_reload_conf()", transaction=False)
+                    woken = True
+                if row["ready"] == len(names) or row["sync"] != "on" or control.wait(SLOTS_S):
+                    break
+    except ConsoleError as error:
+        return f"; its logical slots were not checked: {error.message}"
+    if row["ready"] == len(names):
+        return f"; {len(names)} logical slots are synced to it"
+    why = "sync_replication_slots is off there"
+    if row["sync"] == "on":
+        why = "a slot is synced when its subscriber has advanced it; `cluster check` shows whether all are"
+    return f"; warning: {row['ready']} of {len(names)} logical slots are synced to {at.plan.old}: {why}"
+
+
+def _not_startable(at: Cutover) -> str | None:
+    return None if at.control(at.plan.old).running() else rebuild_reason(at)
+
+
+def _does_not_follow(settings: RejoinSettings, text: str) -> ActionResult:
+    return ActionResult(state="failed" if settings.required else "ok", text=clean(text), values={"streams": False})
 
 
 class FollowNewPrimary(CutoverStep):
     name: ClassVar[str] = "cutover-follow"
     summary: ClassVar[str] = (
         "Makes every other node follow the new primary (primary_conninfo and a reload), and waits until each streams "
-        "on the new timeline."
+        "on the new timeline. One that does not, because it replays with a delay or does not answer, is a warning: its "
+        "result `follow` is false."
     )
     Settings: ClassVar[type[Struct]] = StandbySettings
     safe_to_repeat: ClassVar[str] = "repeating it is safe"
@@ -96,14 +163,14 @@ class FollowNewPrimary(CutoverStep):
     def show(self, at: Cutover, settings: StandbySettings) -> ActionPreview:
         if not at.plan.others:
             return ActionPreview(text="The cluster has no other nodes.", exact="", done=True)
-        text = f"{', '.join(at.plan.others)} follow {at.plan.to}"
+        text = f"{at.plan.to} is followed by {', '.join(at.plan.others)}"
         exact = "ALTER SYSTEM SET primary_conninfo = …; SELECT pg_reload_conf()"
         if at.plan.manager is not None:
             text, exact = f"{text}: {at.plan.manager.kind} does this, and this step waits for it", ""
         return ActionPreview(
             text=f"{text}.",
             exact=exact,
-            refusal=_early_refusal(at),
+            refusal=not_promoted(at),
         )
 
     def do(self, at: Cutover, settings: StandbySettings, control: Control) -> ActionResult:
@@ -113,186 +180,37 @@ class FollowNewPrimary(CutoverStep):
             try:
                 if at.plan.manager is None:
                     follow_new_primary(at, name)
-                why = _wait_for_stream(at, name, settings.timeout_s, control)
+                why = wait_for_stream(at, name, settings.timeout_s, control)
             except ConsoleError as error:
                 why = error.message
             if why is not None:
                 failed.append(f"{name}: {why}")
-        if failed:
+        if failed and at.plan.manager is not None:
             return ActionResult(state="failed", text=clean("; ".join(failed)))
-        return ActionResult(state="ok", text=f"{', '.join(at.plan.others)} stream from {at.plan.to}")
+        if failed:
+            text = f"warning: after {settings.timeout} not streaming from {at.plan.to}: {'; '.join(failed)}"
+            return ActionResult(state="ok", text=clean(text), values={"follow": False})
+        streams = "streams" if len(at.plan.others) == 1 else "stream"
+        text = f"{', '.join(at.plan.others)} {streams} from {at.plan.to}"
+        if dropped := _drop_left_slots(at, control):
+            text += f"; dropped the slots {', '.join(dropped)} of {at.plan.old}"
+        return ActionResult(state="ok", text=text, values={"follow": True})
 
 
-class RewindSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    dry_run: bool = False
-    """Only check whether it would work; nothing is written."""
-
-
-class RewindOldPrimary(CutoverStep):
-    name: ClassVar[str] = "cutover-rewind"
-    summary: ClassVar[str] = (
-        "Stops the old primary and runs pg_rewind on it against the new one: changes that only the old one has are "
-        "removed. If pg_rewind fails halfway, the node must be cloned again."
-    )
-    Settings: ClassVar[type[Struct]] = RewindSettings
-
-    def show(self, at: Cutover, settings: RewindSettings) -> ActionPreview:
-        refusal, hint = _manual_refusal(at)
-        return ActionPreview(
-            text=f"pg_rewind makes {at.plan.old} a copy of {at.plan.to} again"
-            + (", as a dry run that writes nothing." if settings.dry_run else "."),
-            exact=f"pg_rewind -D {at.plan.nodes[at.plan.old].data_directory} --source-server …"
-            + (" --dry-run" if settings.dry_run else ""),
-            destructive=not settings.dry_run,
-            name=at.plan.old,
-            refusal=refusal,
-            hint=hint,
-        )
-
-    def do(self, at: Cutover, settings: RewindSettings, control: Control) -> ActionResult:
-        server = at.control(at.plan.old)
-        if not server.running() and server.control_file().state not in CLEAN_STATES:
-            # It crashed: as a standby it recovers to the end of its WAL, and pg_rewind works after a clean stop.
-            control.report_progress(f"{at.plan.old} recovers from its crash")
-            make_standby(at)
-            server.start(REWIND_S)
-        if server.running():
-            if _wait_for_stream(at, at.plan.old, STREAM_AFTER_CRASH_S, control) is None:
-                # pg_rewind of a node that follows already would need WAL that is removed by now.
-                return ActionResult(state="ok", text=f"{at.plan.old} already follows {at.plan.to}: no rewind is needed")
-            server.stop(REWIND_S)
-        with at.connect(at.plan.to) as (connection, _):
-            # Without it pg_rewind reads the old timeline from pg_control and finds nothing to do.
-            connection.execute_change("CHECKPOINT", timeout_s=CHECKPOINT_S, transaction=False)
-        ended = server.rewind(at.node(at.plan.to).dsn, dry_run=settings.dry_run, timeout_s=REWIND_S)
-        last_output = "".join(printed_line(ended)) or "no output"
-        if ended.code != 0:
-            return ActionResult(state="failed", text=f"pg_rewind of {at.plan.old}: {last_output}")
-        if not settings.dry_run:
-            make_standby(at)  # pg_rewind copies the configuration of its source
-        return ActionResult(state="ok", text=f"pg_rewind of {at.plan.old}: {last_output}")
-
-    def find_outcome(self, at: Cutover, settings: RewindSettings) -> ActionResult:
-        if settings.dry_run:
-            return self.retry_result("a dry run writes nothing")
-        return ActionResult(
-            state="unknown", text="pg_rewind may have ended halfway: if it fails now, clone the node again"
-        )
-
-
-class CloneOldPrimary(CutoverStep):
-    name: ClassVar[str] = "cutover-clone"
-    summary: ClassVar[str] = (
-        "Stops the old primary and replaces its data directory by a pg_basebackup of the new one; the old directory is "
-        "renamed and kept. Its disk needs space for both. Configuration files and certificates are kept."
-    )
-    safe_to_repeat: ClassVar[str] = "repeating it is safe: it waits for a running copy, and keeps a complete one"
-
-    def show(self, at: Cutover, settings: StepSettings) -> ActionPreview:
-        refusal, hint = _manual_refusal(at)
-        directory = at.plan.nodes[at.plan.old].data_directory
-        return ActionPreview(
-            text=f"pg_basebackup makes {at.plan.old} a copy of {at.plan.to}; the current {directory} is renamed",
-            exact=f"pg_basebackup -D {directory} -X stream -c fast",
-            destructive=True,
-            name=at.plan.old,
-            refusal=refusal,
-            hint=hint,
-        )
-
-    def do(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
-        server = at.control(at.plan.old)
-        if server.running():
-            server.stop(REWIND_S)
-        control.report_progress(f"pg_basebackup from {at.plan.to}")
-        ended = server.clone(primary_conninfo(at, at.plan.old), CLONE_S)
-        printed = "".join(printed_line(ended)) or "no output"
-        if ended.code != 0:
-            return ActionResult(state="failed", text=f"pg_basebackup for {at.plan.old}: {printed}")
-        make_standby(at)
-        return ActionResult(state="ok", text=f"{at.plan.old} is a copy of {at.plan.to}: {printed}")
-
-
-def _early_refusal(at: Cutover) -> str | None:
-    return None if at.plan.new_timeline else f"{at.plan.to} is not promoted"
-
-
-def _manual_refusal(at: Cutover) -> tuple[str | None, str | None]:
-    """Return why the console may not rebuild the old primary, and the hint; None: it may."""
-    if at.plan.manager is not None:
-        return f"{at.plan.manager.kind} does this itself", at.plan.manager.status
-    return _early_refusal(at), None
-
-
-def primary_conninfo(at: Cutover, follower: str) -> str:
-    """Return primary_conninfo for a follower, from the new primary's own setting. May contain a password."""
-    with at.connect(at.plan.to) as (connection, _):
-        [row] = connection.rows(_CONNINFO)
-    return conninfo_to(row["conninfo"], at.node(at.plan.to), follower)
-
-
-def make_standby(at: Cutover) -> None:
-    """Configure the stopped old primary as a standby of the new one."""
-    at.control(at.plan.old).make_standby(primary_conninfo(at, at.plan.old), at.plan.nodes[at.plan.old].slot or None)
-
-
-def start_standby(at: Cutover, timeout_s: float) -> str | None:
-    """Start the old primary as a standby of the new one, unless it runs; return why it does not start, or None."""
-    server = at.control(at.plan.old)
-    if server.running():
-        return None
-    make_standby(at)
-    ended = server.start(timeout_s)
-    if ended.code != 0 and not server.running():
-        return ": ".join([f"{at.plan.old} does not start", *printed_line(ended)])
-    return None
-
-
-def follow_new_primary(at: Cutover, name: str) -> None:
-    """Make a running standby follow the new primary. Raises ConsoleError."""
-    wanted_conninfo = primary_conninfo(at, name)
-    with at.connect(name) as (connection, now):
-        if now.role != "standby":
-            raise Refused(f"{name} is a {now.role}, not a standby: two nodes accept writes")
-        [row] = connection.rows(_CONNINFO)
-        if row["conninfo"] == wanted_conninfo:
-            return
-        _set_without_logging(connection, wanted_conninfo)
-
-
-def _set_without_logging(connection: ActingConnection, wanted_conninfo: str) -> None:
-    """Set primary_conninfo without logging: the statement may contain a password."""
-    for name, value in (("log_statement", "none"), ("log_min_duration_statement", "-1"),
-                        ("log_min_error_statement", "panic"), ("track_activities", "off")):  # fmt: skip
-        connection.set_parameter(name, value)
-    literal = wanted_conninfo.replace("'", "''")
-    connection.execute_change(f"ALTER SYSTEM SET primary_conninfo = '{literal}'", transaction=False)
-    connection.execute_change("SELECT pg_catalog.pg_reload_conf()", transaction=False)
-
-
-def _wait_for_stream(at: Cutover, name: str, timeout_s: float, control: Control) -> str | None:
-    why: str | None = "it was not checked"
-    for _left in remaining_seconds(at.context, timeout_s):
-        why = streaming_problem(at, name)
-        if why is None or control.wait(WAIT_S):
-            break
-    return why
-
-
-def streaming_problem(at: Cutover, name: str) -> str | None:
-    """Return why a node does not stream on the new timeline; None: it does."""
+def _drop_left_slots(at: Cutover, control: Control) -> list[str]:
+    """Drop the slots of the old primary that third nodes have left: it returned before them, and they read from it."""
+    dropped: list[str] = []
     try:
-        with at.connect(name) as (connection, now):
-            if now.role != "standby":
-                return f"it is a {now.role}"
-            rows = connection.rows(_RECEIVER)
-    except ConsoleError as error:
-        return error.message
-    if not rows or rows[0]["status"] != "streaming":
-        return "its WAL receiver is not streaming: see its server log"
-    if rows[0]["timeline"] != at.plan.new_timeline:
-        return f"it streams timeline {rows[0]['timeline']}, not {at.plan.new_timeline}"
-    return None
+        if streaming_problem(at, at.plan.old) is not None:
+            return []
+        for _left in remaining_seconds(at.context, LEFT_S):  # its WAL senders take a moment to end
+            dropped += _drop_stale_slots(at)
+            with at.connect(at.plan.old) as (connection, _):
+                if not connection.rows(_ANY_SLOT) or control.wait(WAIT_S):
+                    break
+    except ConsoleError:
+        pass  # it does not answer: the step of its return reports that
+    return dropped
 
 
 def _is_attached(at: Cutover) -> bool:

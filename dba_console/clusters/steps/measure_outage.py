@@ -52,7 +52,7 @@ class MeasureOutage(CutoverStep):
             directory.mkdir(mode=0o700, exist_ok=True)
             start_heartbeat(directory, _client_conninfo(at), at.context.clock)
             return ActionResult(state="ok", text=_started_text(read_outage(directory)), undo={})
-        _wait_for_write(directory, at.context, control)
+        wait_for_write(directory, at.context, control)
         return _end_heartbeat(at, directory)
 
     def revert(self, at: Cutover, settings: HeartbeatSettings, control: Control) -> ActionResult:
@@ -67,14 +67,27 @@ def _started_text(found: HeartbeatOutage) -> str:
     return f"the heartbeat writes {how}"
 
 
-def _wait_for_write(directory: Path, context: ActionContext, control: Control) -> None:
-    """Wait until a write of the heartbeat is acknowledged: only then the outage has ended."""
-    since_us = context.clock.wall_us()
+def resume_heartbeat(at: Cutover) -> Path:
+    """Start the heartbeat again if it has ended; return its directory."""
+    directory = Path(at.context.run_directory) / DIRECTORY
+    directory.mkdir(mode=0o700, exist_ok=True)
+    start_heartbeat(directory, _client_conninfo(at), at.context.clock)
+    return directory
+
+
+def wait_for_write(
+    directory: Path, context: ActionContext, control: Control, *, since_us: int = 0, timeline: int | None = None
+) -> HeartbeatOutage:
+    """Wait until a write of the heartbeat is acknowledged, on the timeline if given; return what it has measured."""
+    since_us = since_us or context.clock.wall_us()
+    found = read_outage(directory)
     for _left in remaining_seconds(context, WRITE_S):
         found = read_outage(directory)
-        last = max((one.to_us for one in found.servers if one.kind == "write"), default=0)
+        writes = [one for one in found.servers if one.kind == "write" and timeline in (None, one.timeline)]
+        last = max((one.to_us for one in writes), default=0)
         if not found.running or last >= since_us or control.wait(WAIT_S):
             break
+    return found
 
 
 def _end_heartbeat(at: Cutover, directory: Path) -> ActionResult:

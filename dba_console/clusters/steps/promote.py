@@ -12,7 +12,10 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionPreview, ActionResult, Control
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_plan import CutoverPlan, save_plan
+from dba_console.clusters.steps.failover_promotion import last_checks, loss_text, mark_failover
 from dba_console.clusters.steps.manager_switchover import settle_switchover, switch_over, switchover_text
+from dba_console.clusters.steps.old_primary_alive import running_reason
+from dba_console.clusters.steps.second_primary import ask_other_nodes
 from dba_console.clusters.steps.step import (
     POLL_S,
     Cutover,
@@ -27,10 +30,12 @@ from dba_console.core.declarations import Duration
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.core.units import parse_duration
+from dba_console.core.units import human_duration, parse_duration
 
 PAUSE_AGAIN_S = 2.0
 """Time to pause a resumed pooler again: its server is down, so no transaction is running."""
+OTHERS_S = 0.5
+"""Time for the other nodes to show that one of them was promoted: clients wait. One that is silent decides nothing."""
 _POSITION = "SELECT pg_last_wal_replay_lsn()::text AS lsn, pg_is_wal_replay_paused() AS paused"
 _PROMOTE = "SELECT pg_catalog.pg_promote(false)"
 
@@ -54,7 +59,7 @@ class Promote(CutoverStep):
 
     def show(self, at: Cutover, settings: PromoteSettings) -> ActionPreview:
         plan = at.plan
-        refusal = _promotion_refusal(at)
+        refusal = _other_promoted(at) or _promotion_refusal(at)
         try:
             with at.connect(plan.to) as (connection, now):
                 if now.role == "primary" and now.timeline is not None and now.timeline > plan.timeline:
@@ -70,19 +75,21 @@ class Promote(CutoverStep):
             refusal = refusal or does_not_answer(at, plan.to, error)
         text = f"{plan.to} becomes the primary of {plan.cluster}. This can only be reverted by another cutover."
         name = plan.to
+        exact = f"on {plan.to}: SELECT pg_promote()"
+        hint = f"abort: {plan.old} is started again and clients continue there, unless a node was promoted"
         if plan.kind == "failover":
             name = "unknown" if plan.lost_bytes is None else str(plan.lost_bytes)
-            lost = "the data loss is unknown" if plan.lost_bytes is None else f"at least {name} bytes of WAL are lost"
-            text = f"{plan.to} becomes the primary of {plan.cluster}: {lost}."
-        exact = f"on {plan.to}: SELECT pg_promote()"
-        hint = f"abort, if no promotion was tried: {plan.old} is started again and clients continue there"
+            text = f"{plan.to} becomes the primary of {plan.cluster}. {loss_text(at)}."
+            hint = (f"abort, if no promotion was tried: clients that wait are released, and {plan.old} may be started "
+                    "as the primary again; the console does not start it")  # fmt: skip
         if plan.manager is not None:
             text = f"{plan.manager.kind} stops {plan.old} and promotes {plan.to}; only another cutover reverts this."
             exact, hint = switchover_text(plan.manager), f"abort: clients continue on {plan.old}"
         try:
-            text = " ".join([text, *(f"{one}." for one in _resumed_poolers(at))])
+            text = " ".join([text, *_held_text(at), *(f"{one}." for one in _resumed_poolers(at))])
         except ConsoleError as error:
-            refusal = refusal or f"clients could not be connected to {plan.to}: {error.message}"
+            if plan.kind == "cutover":
+                refusal = refusal or f"clients could not be connected to {plan.to}: {error.message}"
         return ActionPreview(
             text=text,
             exact=exact,
@@ -125,6 +132,8 @@ def _promote(at: Cutover, settings: PromoteSettings, control: Control) -> Action
             connection, now = opened.enter_context(at.connect(at.plan.to))
         except ConsoleError as error:
             raise NothingChanged(f"{error.message}: nothing was promoted", hint=error.hint) from error
+        if now.role == "standby" and at.plan.kind == "failover":
+            at = last_checks(at, settings.timeout_s, control)
         if now.role == "standby":
             connection.execute_change(_PROMOTE, transaction=False, timeout_s=10.0)
         for _left in remaining_seconds(at.context, settings.timeout_s):
@@ -140,7 +149,8 @@ def _promotion_refusal(at: Cutover) -> str | None:
     """Return why promotion is refused, from the state of the old primary; None: not refused."""
     plan = at.plan
     if plan.kind == "failover":
-        return None
+        why, may_close = running_reason(at) or (None, False)
+        return None if may_close else why  # it is waited for
     if plan.manager is not None:
         return None if plan.held_lsn else f"it is unknown whether {plan.to} has all WAL: cutover-gate has not passed"
     if not plan.shutdown_lsn:
@@ -152,6 +162,27 @@ def _promotion_refusal(at: Cutover) -> str | None:
     if found.checkpoint_lsn != plan.shutdown_lsn:
         return f"{plan.old} was started since: its checkpoint is {found.checkpoint_lsn}, it was {plan.shutdown_lsn}"
     return None
+
+
+def _other_promoted(at: Cutover) -> str | None:
+    """Return that another node than the new primary was promoted; None: none has shown it.
+
+    The gate asks for the preview again directly before the promotion, so it is not asked a third time then.
+    """
+    others = at._replace(
+        plan=replace(at.plan, nodes={name: one for name, one in at.plan.nodes.items() if name != at.plan.to})
+    )
+    newer = "" if at.plan.new_timeline else ask_other_nodes(others, OTHERS_S).newer
+    return f"{newer}: the promotion of {at.plan.to} would make two primaries" if newer else None
+
+
+def _held_text(at: Cutover) -> list[str]:
+    """Return for how long clients have been held; the panel of the cluster counts those that wait."""
+    mark = at.plan.mark
+    if mark is None or mark.held_since_us is None:
+        return []
+    held_s = max(0.0, (at.context.clock.wall_us() - mark.held_since_us) / 1e6)
+    return [f"Clients have been held for {human_duration(held_s)}."]
 
 
 def _resumed_poolers(at: Cutover) -> list[str]:
@@ -176,7 +207,7 @@ def _pause_again(at: Cutover, control: Control) -> None:
 
 def _replay_refusal(connection: ActingConnection, plan: CutoverPlan) -> str | None:
     [row] = connection.rows(_POSITION)
-    if row["paused"]:
+    if row["paused"] and plan.kind == "cutover":  # a promotion ends the pause; in a failover its cause was checked
         return f"replay is paused on {plan.to}: SELECT pg_wal_replay_resume()"
     if plan.shutdown_lsn and (row["lsn"] is None or parse_lsn(row["lsn"]) <= parse_lsn(plan.shutdown_lsn)):
         return f"{plan.to} has replayed {row['lsn']}, and {plan.old} was shut down at {plan.shutdown_lsn}"
@@ -193,11 +224,14 @@ def _record_switchover(at: Cutover, done: ActionResult) -> ActionResult:
 
 
 def _record_timeline(at: Cutover, connection: ActingConnection, timeline: int | None) -> ActionResult:
-    """Save the new timeline."""
+    """Save the new timeline, and mark a failover."""
     plan = at.plan
     if timeline is None or timeline <= plan.timeline:
         return ActionResult(
             state="failed", text=f"{plan.to} accepts writes on timeline {timeline}; {plan.old} was on {plan.timeline}"
         )
-    save_plan(at.context, replace(plan, new_timeline=timeline))
-    return ActionResult(state="ok", text=f"{plan.to} is primary on timeline {timeline}", values={"timeline": timeline})
+    plan = replace(plan, new_timeline=timeline, promoted_us=at.context.clock.wall_us())
+    save_plan(at.context, plan)
+    unmarked = mark_failover(at._replace(plan=plan), connection) if plan.kind == "failover" else None
+    text = "; ".join([f"{plan.to} is primary on timeline {timeline}", *([unmarked] if unmarked else [])])
+    return ActionResult(state="ok", text=text, values={"timeline": timeline})

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from contextlib import suppress
+from typing import ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionPreview, ActionResult, Control
-from dba_console.clusters.current_conditions import parse_synchronous_names
-from dba_console.clusters.cutover_plan import node_address
+from dba_console.clusters.cutover_mark import RELEASED
+from dba_console.clusters.cutover_plan import CutoverPlan, node_address, save_failover
+from dba_console.clusters.heartbeat import HeartbeatOutage
 from dba_console.clusters.node_host import failure_text, run_command
+from dba_console.clusters.pooler_admin import PoolerAdmin
 from dba_console.clusters.pooler_file import change_file
-from dba_console.clusters.steps.attach_standbys import WAIT_S, follow_new_primary, start_standby, streaming_problem
-from dba_console.clusters.steps.hold_clients import restore_connection_limits
+from dba_console.clusters.steps.hold_clients import restore_connection_limits, restore_wait_limits
+from dba_console.clusters.steps.mark_stage import show_stage
+from dba_console.clusters.steps.measure_outage import resume_heartbeat, wait_for_write
+from dba_console.clusters.steps.old_primary_alive import other_primary
 from dba_console.clusters.steps.step import (
-    POLL_S,
     Cutover,
     CutoverStep,
     StepSettings,
     TimedSettings,
     does_not_answer,
-    remaining_seconds,
 )
+from dba_console.clusters.steps.synchronous_standbys import commit_hang_reason
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 
-KNOWN_S = 1.0
-"""Time within which the new primary counts a streaming standby as synchronous."""
-_SYNCHRONOUS = """
-SELECT current_setting('synchronous_standby_names') AS names,
-       current_setting('synchronous_commit') IN ('off', 'local') AS relaxed,
-       count(*) FILTER (WHERE sync_state IN ('sync', 'quorum'))::int4 AS there
-  FROM pg_stat_replication
-"""
+SKEW_US = 1_000_000
+"""Writes acknowledged by the old primary up to this time after the promotion began are not from after it."""
+_LOGIN = re.compile("authentication|password|no such user|role .* does not exist", re.I)
+"""Errors of a heartbeat that may not log in: clients may."""
 
 
 class RepointClients(CutoverStep):
@@ -51,31 +52,65 @@ class RepointClients(CutoverStep):
         exact = [f"{at.config.poolers[name].config}: host={host} port={port}; RELOAD"
                  for name in at.plan.databases if at.config.poolers[name].config]  # fmt: skip
         exact += [" ".join(one.run) for one in at.config.addresses.values()]
+        done = not exact and not at.plan.failover.by_hand
         return ActionPreview(
-            text=f"Point poolers and addresses to {at.plan.to}.", exact=clean(redact("; ".join(exact))), done=not exact
+            text=f"Point poolers and addresses to {at.plan.to}.", exact=clean(redact("; ".join(exact))), done=done
         )
 
     def do(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
-        to = node_address(at.node(at.plan.to))
-        count = 0
+        failed: dict[str, str] = {}
         for name, admin, databases in at.poolers():
-            pooler = at.config.poolers[name]
-            if pooler.config is None:
+            if at.config.poolers[name].config is None:
                 continue
-            control.report_progress(f"{pooler.config}: host={to[0]} port={to[1]}")
-            change_file(name, pooler, databases, node_address(at.node(at.plan.old)), to, at.context.clock)
-            admin.reload(dict.fromkeys(databases, to))
-            count += 1
-        for name, address in at.config.addresses.items():
+            try:
+                _repoint_pooler(at, name, admin, databases, control)
+            except (ConsoleError, OSError) as error:
+                if at.plan.kind == "cutover":
+                    raise
+                failed[f"pooler {name}"] = str(error)
+        for name in at.config.addresses:
             control.report_progress(f"address {name}")
-            ended = run_command(
-                address, cluster=at.plan.cluster, from_=at.plan.old, to=at.plan.to, undo=False, clock=at.context.clock
-            )
-            if (why := failure_text(f"address {name}", ended)) is not None:
-                return ActionResult(state="failed", text=why)
-        return ActionResult(
-            state="ok", text=f"{count} poolers and {len(at.config.addresses)} addresses point to {at.plan.to}"
-        )
+            if (why := _move_address(at, name)) is not None:
+                if at.plan.kind == "cutover":
+                    return ActionResult(state="failed", text=why)
+                failed[f"address {name}"] = why
+        poolers, addresses = len(at.plan.databases), len(at.config.addresses)
+        if at.plan.kind == "cutover":
+            return ActionResult(state="ok", text=f"{poolers} poolers and {addresses} addresses point to {at.plan.to}")
+        return _left_by_hand(at, failed)
+
+
+def _repoint_pooler(at: Cutover, name: str, admin: PoolerAdmin, databases: tuple[str, ...], control: Control) -> None:
+    pooler, to = at.config.poolers[name], node_address(at.node(at.plan.to))
+    control.report_progress(f"{pooler.config}: host={to[0]} port={to[1]}")
+    change_file(name, pooler, databases, node_address(at.node(at.plan.old)), to, at.context.clock)
+    admin.reload(dict.fromkeys(databases, to), unlimited=at.plan.pooler_settings.get(name, {}))
+
+
+def _move_address(at: Cutover, name: str) -> str | None:
+    """Run the command of an address; return why it failed, or None."""
+    plan = at.plan
+    try:
+        ended = run_command(at.config.addresses[name], cluster=plan.cluster, from_=plan.old, to=plan.to, undo=False,
+                            clock=at.context.clock)  # fmt: skip
+    except ConsoleError as error:
+        if plan.kind == "cutover":
+            raise
+        return error.message
+    return failure_text(f"address {name}", ended)
+
+
+def _left_by_hand(at: Cutover, failed: dict[str, str]) -> ActionResult:
+    """Save what must be pointed to the new primary by hand: nothing waits for it. Poolers that answer again are off
+    the list."""
+    known = at.plan.failover.by_hand
+    reached = [f"pooler {name} " for name in at.plan.databases if f"pooler {name}" not in failed]
+    by_hand = [one for one in known if not one.startswith(tuple(reached))] if reached else list(known)
+    by_hand += [f"{what} ({clean(redact(why))})" for what, why in failed.items()
+                if not any(one.startswith(f"{what} ") for one in by_hand)]  # fmt: skip
+    save_failover(at.context, at.plan, by_hand=tuple(by_hand))
+    text = f"point to {at.plan.to} by hand: {'; '.join(by_hand)}" if by_hand else f"all point to {at.plan.to}"
+    return ActionResult(state="ok", text=text, values={"by_hand": len(by_hand)})
 
 
 class ReleaseClients(CutoverStep):
@@ -103,75 +138,54 @@ class ReleaseClients(CutoverStep):
                 if now.role != "primary":
                     return ActionResult(state="failed", text=f"{at.plan.to} is in recovery")
                 # Before clients are released: a commit that hangs reports nothing to its client.
-                if (hang_reason := _commit_hang_reason(at, connection, settings.timeout_s, control)) is not None:
+                if (hang_reason := commit_hang_reason(at, connection, settings.timeout_s, control)) is not None:
                     return ActionResult(state="failed", text=hang_reason)
                 limits = restore_connection_limits(connection, at.plan.limits)
         except ConnectError as error:
             return ActionResult(state="failed", text=does_not_answer(at, at.plan.to, error, control))
-        for _, admin, databases in at.poolers():
-            admin.resume(databases)
-        return ActionResult(state="ok", text=f"{limits}; clients write to {at.plan.to}")
+        since_us = at.context.clock.wall_us()
+        for name, admin, databases in at.poolers():
+            try:
+                admin.resume(databases)
+            except ConsoleError as error:
+                if at.plan.kind == "cutover":
+                    raise
+                control.report_progress(clean(redact(f"RESUME on {name}: {error.message}")))
+        with suppress(ConsoleError), at.connect(at.plan.to) as (connection, _):
+            show_stage(at, connection, RELEASED, held_since_us=None, poolers={}, limits={})
+        result = _confirm_writes(at, limits, since_us, control)
+        left = restore_wait_limits(at)
+        return replace(result, text=f"{result.text}; not restored: {left}") if left else result
 
 
-def _commit_hang_reason(at: Cutover, connection: ActingConnection, timeout_s: float, control: Control) -> str | None:
-    """Return why every commit would wait without limit; None: enough synchronous standbys follow, or none is needed.
-
-    Nodes that are attached later anyway are attached now: the other nodes, then the old primary.
-    """
-    row = _synchronous(connection)
-    if row["there"] >= row["needed"]:
-        return None
+def _confirm_writes(at: Cutover, limits: str, since_us: int, control: Control) -> ActionResult:
+    """Wait until the new primary acknowledges a write that comes as those of clients do, by the heartbeat."""
     plan = at.plan
-    led, lacking = [], []
-    for name in plan.others if plan.manager is None else ():  # a manager does this itself
-        control.report_progress(f"{name} follows {plan.to}: commits wait for it")
-        try:
-            follow_new_primary(at, name)
-            led.append(name)
-        except ConsoleError as error:
-            lacking.append(f"{name}: {error.message}")
-    returns = plan.manager is None and plan.kind == "cutover"
-    if (led or not returns) and _enough_follow(at, connection, led, timeout_s, control):
-        return None
-    if returns:
-        control.report_progress(f"{plan.old} returns as a standby: commits wait for it")
-        try:
-            why = start_standby(at, timeout_s)
-        except ConsoleError as error:
-            why = f"{plan.old}: {error.message}"
-        if why is not None:
-            lacking.append(why)
-        elif _enough_follow(at, connection, [*led, plan.old], timeout_s, control):
-            return None
-    row = _synchronous(connection)
-    more = f" ({'; '.join(lacking)})" if lacking else ""
-    return clean(
-        redact(
-            f"every commit would hang, so clients are still held: synchronous_standby_names of {plan.to} is "
-            f"{row['names']!r}, needs {row['needed']} such standbys and has {row['there']}{more}. On {plan.to}: ALTER "
-            "SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf(); then retry"
+    if plan.kind == "failover" and (second := other_primary(at)) is not None:
+        return ActionResult(
+            state="failed", text=f"{second}: two nodes accept writes. Stop it or cut it off, then retry"
         )
-    )
+    heartbeat = resume_heartbeat(at)
+    found = wait_for_write(heartbeat, at.context, control, since_us=since_us, timeline=plan.new_timeline)
+    node = writing_node(plan, found, since_us)
+    if node == plan.old:
+        text = f"{plan.old} still acknowledges writes: two nodes accept writes, and those on {plan.old} will be lost"
+        return ActionResult(state="failed", text=f"{text}. Stop {plan.old} or cut it off, then retry")
+    if node == plan.to:
+        return ActionResult(state="ok", text=f"{limits}; clients write to {plan.to}", values={"acknowledged": True})
+    why = next(iter(found.errors), "the heartbeat had no answer")
+    text = f"{limits}; clients are released, but {plan.to} has acknowledged no write of a client: {clean(redact(why))}"
+    if plan.failover.by_hand or (not found.writes and _LOGIN.search(why)):
+        save_failover(at.context, plan, warnings=(*plan.failover.warnings, text))
+        return ActionResult(state="ok", text=text, values={"acknowledged": False})
+    return ActionResult(state="failed", text=f"{text}. Find out why, then retry")
 
 
-def _enough_follow(
-    at: Cutover, connection: ActingConnection, led: list[str], timeout_s: float, control: Control
-) -> bool:
-    """Wait until enough synchronous standbys follow, or all attached nodes stream and it is not enough."""
-    for left in remaining_seconds(at.context, timeout_s):
-        row = _synchronous(connection)
-        if row["there"] >= row["needed"]:
-            return True
-        fresh = timeout_s - left < KNOWN_S
-        if not fresh and at.plan.manager is None and all(streaming_problem(at, name) is None for name in led):
-            break
-        if control.wait(POLL_S if fresh else WAIT_S):
-            break
-    return False
-
-
-def _synchronous(connection: ActingConnection) -> dict[str, Any]:
-    """Return the setting, how many standbys a commit waits for, and how many there are."""
-    [row] = connection.rows(_SYNCHRONOUS)
-    waits = row["names"] and not row["relaxed"]
-    return {**row, "needed": parse_synchronous_names(row["names"])[0] if waits else 0}
+def writing_node(plan: CutoverPlan, found: HeartbeatOutage, since_us: int) -> str | None:
+    """Return the node that acknowledges the heartbeat's writes: the old primary, if it did after the promotion; else
+    the new one, if it did since clients were released. None: no node did."""
+    writes = [one for one in found.servers if one.kind == "write"]
+    if any(one.timeline == plan.timeline and plan.promoted_us and one.to_us > plan.promoted_us + SKEW_US
+           for one in writes):  # fmt: skip
+        return plan.old
+    return plan.to if any(one.timeline == plan.new_timeline and one.to_us >= since_us for one in writes) else None

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.deadline_connection import SESSION_TIMEOUTS
 from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_plan import CutoverPlan, cluster_config, load_plan
@@ -94,7 +95,11 @@ class CutoverStep(Action):
         return self.find_outcome(load_cutover(settings, context), settings)
 
     def undo(self, settings: Any, data: Mapping[str, Any], context: ActionContext, control: Control) -> ActionResult:
-        return self.revert(load_cutover(settings, context), settings, control)
+        try:
+            return self.revert(load_cutover(settings, context), settings, control)
+        except Refused as error:
+            text = "; ".join([error.message, *([error.hint] if error.hint else [])])
+            return ActionResult(state="failed", text=clean(redact(text)))
 
     def run(self, settings: Any, context: ActionContext, control: Control) -> ActionResult:
         return self.do(load_cutover(settings, context), settings, control)
@@ -160,10 +165,7 @@ class Cutover(NamedTuple):
             yield connection, now
 
 
-_TIMEOUTS = {
-    "statement_timeout": 0, "lock_timeout": 0, "idle_in_transaction_session_timeout": 0, "idle_session_timeout": 140000,
-    "transaction_timeout": 170000,
-}  # fmt: skip
+_TIMEOUTS = {"statement_timeout": 0, "lock_timeout": 0, **SESSION_TIMEOUTS}
 """Timeout -> first version that has it. The owner of a database may set them for all sessions: a cutover that lost its
 connections between stop and promotion could not even be reverted. Options of the client take precedence."""
 
@@ -188,7 +190,8 @@ def load_cutover(settings: StepSettings, context: ActionContext) -> Cutover:
 
 def does_not_answer(at: Cutover, name: str, error: ConsoleError, control: Control | None = None) -> str:
     """Return a sentence about a node that stopped answering: does it run, is its disk full, what starts it."""
-    text, start = f"{name} does not answer: {error.message}", ""
+    text = f"{name} does not answer: {error.message}"
+    start = ""
     try:
         server = at.control(name)
         for _left in remaining_seconds(at.context, ENDS_S if control is not None else 0.0):

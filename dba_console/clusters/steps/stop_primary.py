@@ -1,4 +1,4 @@
-"""Steps that stop the old primary, compare WAL positions, and fence it, also a dead one, against a start as primary."""
+"""Steps that stop the old primary, compare WAL positions, and fence it against a start as primary."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_plan import save_plan
 from dba_console.clusters.server_control import ServerControl
 from dba_console.clusters.steps.manager_switchover import check_received_while_held, done_by_manager
+from dba_console.clusters.steps.second_primary import refuse_clients, refuse_second_primary, unfence
 from dba_console.clusters.steps.step import (
     POLL_S,
     Cutover,
@@ -70,7 +71,10 @@ class StopPrimary(CutoverStep):
                     f"{at.plan.old} is shut down, but {len(not_archived)} WAL files are not archived, starting with "
                     f"{not_archived[0]}"
                 )
-                choices = f"`retry` continues, then archive them from its pg_wal; `abort` starts {at.plan.old} again"
+                choices = (
+                    f"`retry` continues, then archive them from its pg_wal; `abort` starts {at.plan.old} again, unless "
+                    "another node was promoted"
+                )
                 return ActionResult(state="failed", text=clean(f"{text}: {choices}"), undo={})
             return ActionResult(state="ok", text=f"{at.plan.old} is shut down", undo={})
         if control.stop_requested():
@@ -91,6 +95,7 @@ class StopPrimary(CutoverStep):
         )
 
     def revert(self, at: Cutover, settings: StopSettings, control: Control) -> ActionResult:
+        refuse_clients(at)
         server = at.control(at.plan.old)
         why, starts = "", 0
         if server.running():
@@ -98,6 +103,7 @@ class StopPrimary(CutoverStep):
         for left in remaining_seconds(at.context, settings.timeout_s):
             if not server.running():  # a server that is stopping ends first
                 starts += 1
+                refuse_second_primary(at)
                 ended = server.start(left)
                 if not server.running():
                     why = "; ".join([_not_started_text(ended), *printed_line(ended)])
@@ -194,7 +200,7 @@ class CheckPositions(CutoverStep):
         found = at.control(at.plan.old).control_file()
         if found.state != SHUT_DOWN or found.checkpoint_lsn is None:
             text = f"pg_control of {at.plan.old} says {found.state or 'nothing'}, not {SHUT_DOWN}"
-            return ActionResult(state="failed", text=f"{text}: do not promote; abort starts {at.plan.old} again")
+            return ActionResult(state="failed", text=f"{text}: do not promote; {_abort_text(at)}")
         shutdown_lsn = found.checkpoint_lsn
         # Past the start of the checkpoint's record: so the record itself is included.
         complete, row = wait_for_wal(at, lambda lsn: lsn > parse_lsn(shutdown_lsn), settings.timeout_s, control)
@@ -215,8 +221,12 @@ def _missing_wal_text(at: Cutover, shutdown_lsn: str, row: Mapping[str, Any]) ->
             missing.append(f"not {what} {end - parse_lsn(lsn)} bytes")
     return (
         f"{at.plan.old} was shut down at {shutdown_lsn}, but {at.plan.to} has {' and '.join(missing)}: "
-        f"{missing_wal_reason(row)}; abort starts {at.plan.old} again"
+        f"{missing_wal_reason(row)}; {_abort_text(at)}"
     )
+
+
+def _abort_text(at: Cutover) -> str:
+    return f"abort starts {at.plan.old} again, unless another node was promoted"
 
 
 class FenceOldPrimary(CutoverStep):
@@ -242,51 +252,5 @@ class FenceOldPrimary(CutoverStep):
         return ActionResult(state="ok", text=f"{at.plan.old} can only start as a standby", undo={})
 
     def revert(self, at: Cutover, settings: StepSettings, control: Control) -> ActionResult:
-        at.control(at.plan.old).undo_standby()
+        unfence(at)
         return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")
-
-
-class FenceDeadPrimary(CutoverStep):
-    name: ClassVar[str] = "failover-fence"
-    summary: ClassVar[str] = (
-        "Prevents the dead primary from returning as a primary: stops its server if it still runs, and writes "
-        "standby.signal into its data directory. If its host cannot be reached, its result `fenced` is false: then the "
-        "operator must disconnect it from its clients."
-    )
-    Settings: ClassVar[type[Struct]] = TimedSettings
-    undoable: ClassVar[bool] = True
-    safe_to_repeat: ClassVar[str] = "repeating it is safe"
-
-    def show(self, at: Cutover, settings: TimedSettings) -> ActionPreview:
-        directory = at.plan.nodes[at.plan.old].data_directory
-        where = (
-            f"{directory}/standby.signal"
-            if directory
-            else f"its data directory is unknown: {at.plan.old} cannot be fenced"
-        )
-        return ActionPreview(text=f"{at.plan.old} can only start as a standby.", exact=where)
-
-    def do(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
-        if not at.plan.nodes[at.plan.old].data_directory:
-            hint = f"set data_directory of [clusters.{at.plan.cluster}.nodes.{at.plan.old}]"
-            return _not_fenced(f"the data directory of {at.plan.old} is unknown; {hint}")
-        try:
-            server = at.control(at.plan.old)
-            if server.running():
-                control.report_progress(f"stopping {at.plan.old}")
-                server.stop(settings.timeout_s)
-            if server.running():
-                return _not_fenced(f"{at.plan.old} is still running {settings.timeout} after the stop request")
-            server.fence()
-        except ConsoleError as error:
-            return _not_fenced(f"{at.plan.old} cannot be reached: {error.message}")
-        text = f"{at.plan.old} is down and can only start as a standby"
-        return ActionResult(state="ok", text=text, values={"fenced": True}, undo={})
-
-    def revert(self, at: Cutover, settings: TimedSettings, control: Control) -> ActionResult:
-        at.control(at.plan.old).undo_standby()
-        return ActionResult(state="ok", text=f"{at.plan.old} can start as a primary again")
-
-
-def _not_fenced(text: str) -> ActionResult:
-    return ActionResult(state="ok", text=clean(text), values={"fenced": False})

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import psutil
+
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.clients import LoadPlan
@@ -49,8 +51,7 @@ class FileFiller:
     def __init__(self, file: Path, bytes_per_s: int, *, leave_bytes: int, account: Account) -> None:
         self._file = file
         step = max(1, bytes_per_s // MIB // STEPS_PER_S)
-        space = os.statvfs(file.parent)
-        steps = max(0, (space.f_bavail * space.f_frsize - leave_bytes) // (step * MIB))
+        steps = max(0, (psutil.disk_usage(str(file.parent)).free - leave_bytes) // (step * MIB))
         pause = f"{1 / STEPS_PER_S:g}"
         self._process = start_child(
             ["/bin/sh", "-c", _SCRIPT, "copy", str(file), str(step), pause, str(steps)],
@@ -110,11 +111,10 @@ class DiskFilling(Incident):
     def prepare(self, ground: PracticeGround) -> None:
         """Create the older copy: its blocks are allocated, not written."""
         assert self._disk is not None
-        space = os.statvfs(self._disk.path)
-        whole = space.f_blocks - space.f_bfree + space.f_bavail  # as df: without the blocks reserved for root
-        wanted = int(whole * BEGIN_PCT / 100) - (space.f_blocks - space.f_bfree)
+        space = psutil.disk_usage(str(self._disk.path))
+        whole = space.used + space.free  # as df: without the blocks reserved for root
         with (self._disk.path / OLDER).open("wb") as older:
-            os.posix_fallocate(older.fileno(), 0, wanted * space.f_frsize)
+            os.posix_fallocate(older.fileno(), 0, int(whole * BEGIN_PCT / 100) - space.used)
 
     def cause(self, ground: PracticeGround) -> None:
         """Return when the first bytes are written; the rest follows."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import psutil
+
 from dba_console.core.errors import Unsupported
 from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.clients import DATABASE, LoadPlan
@@ -70,17 +72,9 @@ def choose_method(cgroups: Path = CGROUPS) -> ReclaimMethod:
     return DROP_CACHES
 
 
-def cache_bytes(wanted: int = DEFAULT_BYTES, meminfo: str | None = None) -> int:
-    """Return the bytes of cache to fill: `wanted`, at most a third of what is available: no shortage, as in story S1.
-
-    >>> cache_bytes(1536 << 20, "MemTotal: 8000000 kB\\nMemAvailable: 3000000 kB\\n") == 1000000 * 1024
-    True
-    """
-    text = Path("/proc/meminfo").read_text() if meminfo is None else meminfo
-    for line in text.splitlines():
-        if line.startswith("MemAvailable:"):
-            return min(wanted, int(line.split()[1]) * 1024 // 3)
-    return wanted
+def cache_bytes(wanted: int = DEFAULT_BYTES) -> int:
+    """Return the bytes of cache to fill: `wanted`, at most a third of the available: no shortage, as in story S1."""
+    return min(wanted, int(psutil.virtual_memory().available) // 3)
 
 
 def _is_usable(method: ReclaimMethod) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from dba_console.core.atomic_files import open_regular
 from dba_console.jobs.archives.dump_plan import DumpPlan, plan_from_toc, sizes_by_offset
 from dba_console.jobs.archives.toc import MAGIC, ArchiveError, ArchiveNotFoundError, Toc, file_stem, read_toc
 
@@ -38,7 +39,7 @@ def open_archive(path: str | os.PathLike[str]) -> DumpPlan:
             return plan_from_toc(toc, directory_data_sizes(location, toc), form="directory")
         if not stat.S_ISREG(mode):
             raise ArchiveError(f"{location} is neither a file nor a directory", hint="a pipe can only be read once")
-        with location.open("rb") as file:
+        with open_regular(location) as file:
             return _read_archive_file(file, location)
     except ArchiveError as error:
         raise ArchiveError(_with_path(location, error.message), hint=error.hint) from None
@@ -51,7 +52,7 @@ def read_directory_toc(directory: Path) -> Toc:
     try:
         if not stat.S_ISREG((directory / "toc.dat").stat().st_mode):
             raise ArchiveError(f"{directory / 'toc.dat'} is not a regular file", hint="a pipe can only be read once")
-        with (directory / "toc.dat").open("rb") as file:
+        with open_regular(directory / "toc.dat") as file:
             return read_toc(file)
     except FileNotFoundError:
         hint = "a running dump writes it after reading the catalog"

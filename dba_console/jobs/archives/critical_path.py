@@ -1,4 +1,4 @@
-"""The critical path of a restore, and its parts: simulate pg_restore's order on N workers, model the cost per object.
+"""The critical path of a restore: simulate pg_restore's order on N workers, find the longest chain.
 
 The critical path is the dependency chain that takes longest: usually the largest table's data, its indexes, its keys.
 """
@@ -12,10 +12,10 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dba_console.jobs.archives.cost_model import RELATIVE_COSTS, CostModel
 from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.objects import DumpObject, ObjectSums
-from dba_console.jobs.archives.previous_run import PreviousRun
+from dba_console.jobs.archives.objects import DumpObject
 from dba_console.jobs.archives.toc import PHASE_OF_DESC, DumpEntry, Phase
 
 # Simulate the remaining work on N workers in pg_restore's order.
@@ -158,214 +158,6 @@ def _next_task(ready: list[tuple[float, int, Task]], tables: Mapping[int, list[T
     return chosen
 
 
-# The cost model: seconds by weight, from finished and running objects of this run, else from the previous run.
-#
-# A kind of object has a cost per object and a cost per byte: with a single number, ten thousand empty tables would
-# determine the rate of the large one.
-
-MIN_SHARE_KNOWN = 0.05
-"""Share done of a running object, from which its own rate is better than that of others."""
-_MAX_EXTRAPOLATION = 20.0
-"""A rate is used up to this multiple of the heaviest object measured."""
-_MAX_EXTRAPOLATION_BY_SIZE = 500.0
-"""The same, if their time depended on their size, not their number."""
-_AGREEMENT_FACTOR = 1.2
-"""Error allowed for each of two estimates that agree."""
-_MIN_SPREAD = 0.05
-"""Relative squared spread of weights below which they count as equal."""
-_MIN_MEASURED = 3
-RELATIVE_COSTS: dict[str, tuple[float, float, float]] = {
-    "TABLE DATA": (1.0, 1.0, 1.0),
-    "BLOBS": (0.5, 1.0, 2.0),
-    "CONSTRAINT": (0.12, 0.2, 0.36),
-    "INDEX": (0.27, 0.5, 0.8),
-    "FK CONSTRAINT": (0.15, 0.33, 0.95),
-    "CHECK CONSTRAINT": (0.05, 0.1, 0.3),
-    "ANALYZE": (0.02, 0.05, 0.2),
-}
-"""Seconds per table byte as a multiple of its data's: at least, likely, at most. The range measured in restores of
-tables with a key, two indexes and a foreign key each, with one and two jobs, default and tuned. Used (and marked as
-assumed) only until one of the kind is measured: the width of the range decides whether an ETA is shown. A foreign key
-on small rows, or checked without enough memory for its join, takes longer: 1.2 was measured."""
-
-
-class CostRate(Struct, frozen=True, kw_only=True, gc=False):
-    """The cost of one kind of object."""
-
-    each_s: float
-    per_byte_s: float
-    source: str
-    """measured: in this run; history; assumed: from another kind."""
-    max_weight: float
-    """Bytes of the heaviest object measured."""
-    by_size: bool = False
-    """Most of the measured time depends on size."""
-    many_measured: bool = False
-    """Measured on several objects, so that one slow object of similar size does not matter: it may have waited."""
-
-    def seconds_for(self, weight: float) -> float:
-        return self.each_s + self.per_byte_s * weight
-
-
-class Cost(Struct, frozen=True, gc=False):
-    """The cost of one object in seconds, with a range if it is assumed."""
-
-    seconds: float
-    source: str
-    """As CostRate.source."""
-    least: float
-    most: float
-
-
-def certain_cost(seconds: float, source: str) -> Cost:
-    return Cost(seconds, source, seconds, seconds)
-
-
-class CostModel:
-    """Cost rates by kind of object, at one moment."""
-
-    def __init__(
-        self, classes: dict[str, ObjectSums], running: Iterable[DumpObject], now_us: int, previous: PreviousRun | None
-    ) -> None:
-        self._classes = classes
-        self._points: dict[str, list[tuple[float, float]]] = {}
-        self._previous = previous
-        self._found: dict[str, CostRate | None] = {}
-        self._overdue: dict[str, float] = {}
-        """Seconds per byte that a running object has already taken: a minimum for its kind."""
-        for item in running:
-            if item.started_us is not None and item.entry.weight and item.entry.phase != "data":
-                taken = max(0, now_us - item.started_us) / 1e6 / item.entry.weight
-                self._overdue[item.entry.desc] = max(taken, self._overdue.get(item.entry.desc, 0.0))
-            point = _point(item, now_us)
-            if point is not None:
-                self._points.setdefault(item.entry.desc, []).append(point)
-
-    def rate(self, desc: str) -> CostRate | None:
-        """Return the rate of a kind; None if nothing is known, not even for similar kinds."""
-        if desc not in self._found:
-            self._found[desc] = (
-                self._measured_rate(desc) or self._rate_from_previous(desc) or self._rate_from_similar(desc)
-            )
-        return self._found[desc]
-
-    def cost(self, desc: str, weight: float) -> Cost | None:
-        """Return the cost of one object. A rate measured on much lighter objects is not used if the previous run, or
-        the time of its data, gives a better estimate."""
-        rate = self.rate(desc)
-        if rate is None:
-            return None
-        if rate.source == "assumed":
-            return self._assumed_cost(desc, rate, weight)
-        if rate.many_measured and weight <= rate.max_weight:
-            return certain_cost(rate.seconds_for(weight), rate.source)
-        if weight <= rate.max_weight * (_MAX_EXTRAPOLATION_BY_SIZE if rate.by_size else _MAX_EXTRAPOLATION):
-            return certain_cost(max(rate.seconds_for(weight), self._overdue.get(desc, 0.0) * weight), rate.source)
-        other = self._rate_from_previous(desc)
-        if other is not None:
-            return certain_cost(other.seconds_for(weight), "history")
-        similar = self._rate_from_similar(desc)
-        if similar is None or weight > similar.max_weight * _MAX_EXTRAPOLATION:
-            return self._assumed_cost(desc, rate, weight)
-        return self._mean_cost(desc, rate.seconds_for(weight), similar.seconds_for(weight), weight)
-
-    def _mean_cost(self, desc: str, light: float, similar: float, weight: float) -> Cost:
-        """Combine the estimates from lighter objects and from its data: the more they differ, the wider the range."""
-        taken = self._overdue.get(desc, 0.0) * weight
-        lower, upper = min(light, similar) / _AGREEMENT_FACTOR, max(light, similar) * _AGREEMENT_FACTOR
-        return Cost(max((light + similar) / 2, taken), "assumed", max(lower, taken), max(upper, taken))
-
-    def _assumed_cost(self, desc: str, rate: CostRate, weight: float) -> Cost:
-        least, likely, most = RELATIVE_COSTS.get(desc, (0.3, 1.0, 3.0))
-        taken = self._overdue.get(desc, 0.0) * weight
-        whole = max(rate.seconds_for(weight), taken)
-        return Cost(whole, "assumed", max(whole * least / likely, taken), whole * most / likely)
-
-    def _measured_rate(self, desc: str) -> CostRate | None:
-        sums, points = self._classes.get(desc), self._points.get(desc, [])
-        if sums is None or not (sums.timed or points):
-            return None
-        n = sums.timed + len(points)
-        w = sums.timed_weight + sum(weight for weight, _ in points)
-        t = sums.timed_us / 1e6 + sum(seconds for _, seconds in points)
-        ww = sums.squares + sum(weight * weight for weight, _ in points)
-        wt = sums.products + sum(weight * seconds for weight, seconds in points)
-        each, per_byte = _fit(n, w, t, ww, wt)
-        if each == 0 and desc not in ("TABLE DATA", "BLOBS") and n * (least := self._min_seconds(desc)) < t / 2:
-            each, per_byte = least, (t - n * least) / w if w > 0 else 0.0
-        heaviest = max([sums.heaviest, *(weight for weight, _ in points)])
-        if heaviest <= 0 and sums.weight > 0:
-            return None  # only empty ones so far: the cost per byte is unknown
-        several = n >= _MIN_MEASURED
-        by_size = several and per_byte * w > t / 2
-        return CostRate(
-            each_s=each,
-            per_byte_s=per_byte,
-            source="measured",
-            max_weight=heaviest,
-            by_size=by_size,
-            many_measured=several,
-        )
-
-    def _min_seconds(self, desc: str) -> float:
-        """Return the minimum cost of an object of any kind: that of an empty table's data."""
-        data = self._measured_rate("TABLE DATA") if desc != "TABLE DATA" else None
-        return data.each_s if data is not None else 0.0
-
-    def _rate_from_previous(self, desc: str) -> CostRate | None:
-        phase = PHASE_OF_DESC.get(desc)
-        if self._previous is None or phase is None:
-            return None
-        known = next((one for one in self._previous.phases if one.name == phase), None)
-        if known is None:
-            return None
-        kinds = [
-            (kind, self._classes[kind].weight)
-            for kind, of in PHASE_OF_DESC.items()
-            if of == phase and kind in self._classes
-        ]
-        weight = known.bytes if known.bytes is not None else sum(weight for _, weight in kinds)
-        if weight <= 0:
-            return None
-        return CostRate(each_s=0.0, per_byte_s=known.busy_s / weight, source="history", max_weight=float("inf"))
-
-    def _rate_from_similar(self, desc: str) -> CostRate | None:
-        if desc not in RELATIVE_COSTS:
-            return None
-        for kind in ("TABLE DATA", "INDEX", "CONSTRAINT", "BLOBS"):
-            known = self._measured_rate(kind) if kind != desc else None
-            if known is not None and known.per_byte_s > 0:
-                per_byte = known.per_byte_s * RELATIVE_COSTS[desc][1] / RELATIVE_COSTS[kind][1]
-                return CostRate(each_s=known.each_s, per_byte_s=per_byte, source="assumed", max_weight=known.max_weight)
-        return None
-
-
-def _point(item: DumpObject, now_us: int) -> tuple[float, float] | None:
-    """Return weight and seconds so far of data being copied, if its share is known."""
-    weight, share = item.entry.weight, item.share
-    if item.started_us is None or not weight or share is None or share < MIN_SHARE_KNOWN or item.entry.phase != "data":
-        return None
-    return weight * share, max(0, now_us - item.started_us) / 1e6
-
-
-def _fit(n: int, w: float, t: float, ww: float, wt: float) -> tuple[float, float]:
-    """Fit seconds per object and seconds per byte, both >= 0, by least squares; equal weights give only the latter.
-
-    >>> _fit(2, 30.0, 5.0, 500.0, 80.0)
-    (1.0, 0.1)
-    """
-    if w <= 0:
-        return t / n, 0.0
-    spread = ww / n - (w / n) ** 2
-    if spread <= _MIN_SPREAD * (w / n) ** 2:
-        return 0.0, t / w
-    per_byte = (wt / n - w * t / n / n) / spread
-    each = (t - per_byte * w) / n
-    if per_byte <= 0:
-        return t / n / 2, t / w / 2  # the larger ones took less: the two values cannot be separated
-    return (0.0, t / w) if each < 0 else (round(each, 12), round(per_byte, 18))
-
-
 _MAX_OBJECTS = 2000
 
 
@@ -416,7 +208,7 @@ def _takes_time(entry: DumpEntry) -> bool:
 def _seconds(item: DumpObject, rates: CostModel | None) -> float | None:
     if item.seconds is not None:
         return item.seconds
-    cost = rates.cost(item.entry.desc, item.entry.weight or 0.0) if rates is not None else None
+    cost = rates.cost(item.entry) if rates is not None else None
     return cost.seconds if cost is not None else None
 
 

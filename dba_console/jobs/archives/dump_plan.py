@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.jobs.archives.toc import BEFORE_DATA, DumpEntry, Toc
+from dba_console.jobs.archives.toc import BEFORE_DATA, DumpEntry, Toc, is_of_database
 
 
 class DumpPlan(Struct, frozen=True, kw_only=True):
@@ -26,14 +26,18 @@ class DumpPlan(Struct, frozen=True, kw_only=True):
     dump_version: str | None = None
     """Version of pg_dump."""
     created_us: int | None = None
+    database_owner: str | None = None
+    database_statements: tuple[str, ...] = ()
+    """What `pg_restore --create` would execute for the database itself: it is not among the entries."""
 
 
 # Build a plan from a table of contents or a list of tables: phase, weight and dependencies of each object.
 
-_NOT_LISTED = frozenset({"ENCODING", "STDSTRINGS", "SEARCHPATH", "DATABASE", "DATABASE PROPERTIES"})
-"""Settings and the database itself; `pg_restore -l` does not list them either."""
+_NOT_LISTED = frozenset({"ENCODING", "STDSTRINGS", "SEARCHPATH"})
+"""Settings; `pg_restore -l` lists neither them nor the database itself."""
 _RELATIONS = frozenset({"TABLE", "MATERIALIZED VIEW", "FOREIGN TABLE"})
 _DATA = frozenset({"TABLE DATA", "MATERIALIZED VIEW DATA"})
+_READ_BY_VIEWS = frozenset({"TABLE", "FOREIGN TABLE", "VIEW", "MATERIALIZED VIEW"})
 _WEIGHED_BY_TABLE = frozenset({"INDEX", "CONSTRAINT", "FK CONSTRAINT", "CHECK CONSTRAINT"})
 """Objects whose creation reads the whole table."""
 
@@ -48,6 +52,8 @@ class TableSize(Struct, frozen=True, gc=False):
     """Bytes of its pages, with TOAST; None if never analyzed."""
     rows: float | None = None
     """The server's last estimate; None if there was never one."""
+    compressed: bool = False
+    """Most of its pages are TOAST."""
 
 
 def plan_from_toc(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str | None = None) -> DumpPlan:
@@ -55,12 +61,17 @@ def plan_from_toc(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str
     listed = [entry for entry in toc.entries if not _is_hidden(entry)]
     by_id = {entry.dump_id: entry for entry in listed}
     data = _data_by_table(listed, by_id)
+    partitions = _partitions(listed)
     own = set(data.values())
     entries = []
     for entry in listed:
         table = entry.dump_id if entry.dump_id in own else _table_data_of(entry, by_id, data)
         needs = _needs(entry, by_id, data if entry.phase not in ("schema", "data") else {})
-        entries.append(replace(entry, weight=_weight(entry, table, by_id, data, sizes), table=table, needs=needs))
+        if entry.desc == "MATERIALIZED VIEW DATA":
+            weight = _weight_of_view(entry, by_id, data, partitions, sizes)
+        else:
+            weight = _weight(entry, table, by_id, data, sizes)
+        entries.append(replace(entry, weight=weight, table=table, needs=needs))
     return DumpPlan(
         entries=tuple(entries),
         format=form or toc.format,
@@ -69,6 +80,8 @@ def plan_from_toc(toc: Toc, sizes: Mapping[int, int] | None = None, *, form: str
         server_version=_version_number(toc.server_version),
         dump_version=_version_number(toc.dump_version),
         created_us=_created_us(toc),
+        database_owner=next((entry.owner for entry in toc.entries if entry.desc == "DATABASE"), None),
+        database_statements=tuple(entry.statement for entry in toc.entries if entry.statement is not None),
     )
 
 
@@ -85,6 +98,7 @@ def plan_from_tables(tables: Iterable[TableSize], *, database: str | None = None
             weight=table.size,
             rows=table.rows,
             table=number,
+            compressed=table.compressed,
         )
         for number, table in enumerate(tables, start=1)
     )
@@ -103,7 +117,8 @@ def with_table_sizes(plan: DumpPlan, tables: Mapping[int, TableSize]) -> DumpPla
         table = sized_tables.get(entry.table) if entry.table is not None else None
         if table is None or (entry.desc != "TABLE DATA" and entry.desc not in _WEIGHED_BY_TABLE):
             return entry
-        return replace(entry, weight=table.size, rows=table.rows)
+        compressed = table.compressed and entry.desc == "TABLE DATA"
+        return replace(entry, weight=table.size, rows=table.rows, compressed=compressed)
 
     return replace(plan, entries=tuple(resize(entry) for entry in plan.entries))
 
@@ -116,9 +131,7 @@ def sizes_by_offset(toc: Toc, end: int) -> dict[int, int]:
 
 
 def _is_hidden(entry: DumpEntry) -> bool:
-    if entry.desc in _NOT_LISTED:
-        return True
-    return entry.desc in ("COMMENT", "ACL", "SECURITY LABEL") and entry.tag.startswith("DATABASE ") and not entry.schema
+    return entry.desc in _NOT_LISTED or (is_of_database(entry.desc, entry.tag) and not entry.schema)
 
 
 def _data_by_table(listed: list[DumpEntry], by_id: Mapping[int, DumpEntry]) -> dict[int, int]:
@@ -154,8 +167,6 @@ def _weight(
     data: Mapping[int, int],
     sizes: Mapping[int, int] | None,
 ) -> float | None:
-    if entry.desc == "MATERIALIZED VIEW DATA":
-        return None
     if entry.desc in _WEIGHED_BY_TABLE:
         if table is None:
             return 0.0
@@ -171,6 +182,37 @@ def _weight(
     if entry.desc not in ("TABLE DATA", "BLOBS"):
         return 0.0
     return None if sizes is None else _size_of(sizes, entry.dump_id)
+
+
+def _partitions(listed: list[DumpEntry]) -> dict[int, list[int]]:
+    """Map the dump ids of tables to those of their partitions."""
+    found: dict[int, list[int]] = {}
+    for entry in listed:
+        if entry.desc == "TABLE ATTACH" and len(entry.needs) >= 2:
+            found.setdefault(entry.needs[0], []).append(entry.needs[1])
+    return found
+
+
+def _weight_of_view(
+    entry: DumpEntry,
+    by_id: Mapping[int, DumpEntry],
+    data: Mapping[int, int],
+    partitions: Mapping[int, list[int]],
+    sizes: Mapping[int, int] | None,
+) -> float | None:
+    """Return the bytes a materialized view is filled from: those of the tables it reads, directly or by other views."""
+    if sizes is None:
+        return None
+    seen: set[int] = set()
+    left = [need for need in entry.needs if need in by_id]
+    while left:
+        dump_id = left.pop()
+        if dump_id in seen or by_id[dump_id].desc not in _READ_BY_VIEWS:
+            continue
+        seen.add(dump_id)
+        more = partitions.get(dump_id, []) if by_id[dump_id].desc == "TABLE" else by_id[dump_id].needs
+        left += [need for need in more if need in by_id]
+    return sum(_size_of(sizes, data[dump_id]) or 0.0 for dump_id in seen if dump_id in data)
 
 
 def _size_of(sizes: Mapping[int, int], dump_id: int) -> float | None:

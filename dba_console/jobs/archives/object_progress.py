@@ -7,6 +7,7 @@ runs. No line and no tick iterates over all objects: 50,000 objects cost no more
 from __future__ import annotations
 
 from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.index_build import BuildStage
 from dba_console.jobs.archives.objects import DumpObject, DumpObjects, ObjectSums, PhaseSum, phase_sum
 from dba_console.jobs.archives.program_messages import MAX_TEXT, Message, ReportedError, ReportedErrors, read_lines
 from dba_console.jobs.archives.statement_parser import DumpStatement, PsqlEcho
@@ -39,6 +40,8 @@ class ObjectProgress:
         """Time of the first message or observation."""
         self.ended_us: int | None = None
         self.exit: int | None = None
+        self.unseen_us: int | None = None
+        """Time of the last look at what exists: what has ended since was not observed."""
         self._errors = ReportedErrors()
         self._objects = DumpObjects(self._planned_entries(plan))
         self._parallel = self.dumps and jobs is not None and jobs > 1
@@ -90,7 +93,7 @@ class ObjectProgress:
 
     @property
     def classes(self) -> dict[str, ObjectSums]:
-        """Sums by kind of object (`desc`)."""
+        """Sums by kind of object (`DumpEntry.kind`)."""
         return self._objects.classes
 
     def counts(self) -> tuple[int, int, int, int]:
@@ -121,6 +124,7 @@ class ObjectProgress:
         since_us: int | None = None,
         measured: bool = False,
         note: str | None = None,
+        stage: BuildStage | None = None,
     ) -> DumpObject | None:
         """Record that an object was observed running; `since_us` is its start, if known."""
         self._note_start(wall_us)
@@ -129,9 +133,11 @@ class ObjectProgress:
             return item
         if item.state == "waiting":
             self._objects.begin(item, since_us if since_us is not None else wall_us)
-        item.done = done if done is not None else item.done
         item.total = total if total is not None else item.total
+        if done is not None:
+            item.observe_done(done, wall_us)
         item.unit, item.pid = unit or item.unit, pid if pid is not None else item.pid
+        item.observe_stage(stage, wall_us)
         item.observed_us, item.measured, item.note = wall_us, measured, note
         return item
 

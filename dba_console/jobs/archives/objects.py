@@ -8,11 +8,13 @@ from typing import Literal
 
 from msgspec import Struct
 
+from dba_console.jobs.archives.index_build import BuildStage, BuildTime, remaining_build
 from dba_console.jobs.archives.toc import PHASES, DumpEntry, Phase
 
 State = Literal["waiting", "running", "done", "failed", "unknown"]
 _NAMED_WITHOUT_SCHEMA = frozenset({"SEQUENCE SET", "BLOB METADATA", "BLOB"})
 """Kinds that pg_restore names without the schema."""
+_MAX_PACE, _MAX_SPEED_UP = 4.0, 2.0
 MAX_LONGEST = 20
 """Objects in a summary."""
 
@@ -30,6 +32,8 @@ class DumpObject(Struct, kw_only=True, gc=False):
     """Both times are from messages, not observed or inferred from the next start."""
     done: float | None = None
     """Of total, in unit: bytes, rows or blocks, as last observed."""
+    done_us: int | None = None
+    """Time at which `done` was observed."""
     total: float | None = None
     unit: str | None = None
     pid: int | None = None
@@ -40,6 +44,12 @@ class DumpObject(Struct, kw_only=True, gc=False):
     error: str | None = None
     observed_us: int | None = None
     """Time of the last observation."""
+    pace: float = 1.0
+    """How fast it goes now, as a multiple of its average since its start or that of its stage."""
+    stage: BuildStage | None = None
+    """Of an index build, as last observed."""
+    stage_us: int | None = None
+    """Time at which this stage was first observed, or the object's start."""
 
     @property
     def seconds(self) -> float | None:
@@ -57,10 +67,50 @@ class DumpObject(Struct, kw_only=True, gc=False):
             return None
         return min(1.0, max(0.0, self.done / self.total))
 
+    @property
+    def speed_up(self) -> float:
+        """The factor by which its rest is shorter than by its average; 1 or more, since a stall may be short."""
+        return min(_MAX_SPEED_UP, max(1.0, (1.0 + self.pace) / 2))
+
+    def observe_done(self, done: float, at_us: int) -> None:
+        """Record how far it is."""
+        before, before_us = self.share, self.done_us
+        self.done, self.done_us = done, at_us
+        self._observe_pace(before, self.share, before_us, self.started_us, at_us)
+
+    def observe_stage(self, stage: BuildStage | None, at_us: int) -> None:
+        """Record the stage of its index build; after `observed_us`, the time of the stage before."""
+        if stage is None:
+            return
+        if self.stage is None or self.stage.name != stage.name:
+            self.stage_us, self.pace = self.started_us if self.stage is None else at_us, 1.0
+        else:
+            self._observe_pace(self.stage.share, stage.share, self.observed_us, self.stage_us, at_us)
+        self.stage = stage
+
+    def _observe_pace(
+        self, before: float | None, share: float | None, before_us: int | None, since_us: int | None, at_us: int
+    ) -> None:
+        if before is None or not share or before_us is None or since_us is None or not since_us < before_us < at_us:
+            return
+        recent, mean = (share - before) / (at_us - before_us), share / (at_us - since_us)
+        self.pace = (self.pace + min(_MAX_PACE, max(0.0, recent / mean))) / 2
+
+    def remaining_build(self, now_us: int, plain_s: float | None = None) -> BuildTime | None:
+        """Return the remaining time of its index build by the stage last observed; None if that is unknown. `plain_s`
+        as in `index_build.remaining_build`."""
+        seen_us, began_us, stage_us = self.observed_us, self.started_us, self.stage_us
+        if self.stage is None or seen_us is None or began_us is None or stage_us is None:
+            return None
+        left = remaining_build(self.stage, (stage_us - began_us) / 1e6, (seen_us - stage_us) / 1e6, plain_s)
+        passed = max(0, now_us - seen_us) / 1e6
+        return None if left is None else BuildTime(*(max(0.0, one / self.speed_up - passed) for one in left))
+
 
 class ObjectSums(Struct, kw_only=True, gc=False):
     """Running sums of one phase, or of one kind of object."""
 
+    phase: Phase
     objects: int = 0
     waiting: int = 0
     running: int = 0
@@ -94,13 +144,13 @@ class DumpObjects:
 
     def __init__(self, entries: Iterable[DumpEntry]) -> None:
         self.by_id: dict[int, DumpObject] = {}
-        self.sums: dict[Phase, ObjectSums] = {phase: ObjectSums() for phase in PHASES}
+        self.sums: dict[Phase, ObjectSums] = {phase: ObjectSums(phase=phase) for phase in PHASES}
         self.running: dict[int, DumpObject] = {}
         self.failed: dict[int, DumpObject] = {}
         self.changed: dict[int, DumpObject] = {}
         """Objects whose state changed since they were last taken."""
         self.classes: dict[str, ObjectSums] = {}
-        """Sums by kind of object (`desc`)."""
+        """Sums by kind of object (`DumpEntry.kind`)."""
         self._named: dict[tuple[str, str], list[int]] = {}
         self._longest: list[tuple[float, int]] = []
         for entry in entries:
@@ -201,7 +251,10 @@ class DumpObjects:
         return iter(self.by_id.values())
 
     def _sums_of(self, entry: DumpEntry) -> tuple[ObjectSums, ObjectSums]:
-        return self.sums[entry.phase], self.classes.setdefault(entry.desc, ObjectSums())
+        of_kind = self.classes.get(entry.kind)
+        if of_kind is None:
+            of_kind = self.classes[entry.kind] = ObjectSums(phase=entry.phase)
+        return self.sums[entry.phase], of_kind
 
     def _add_time(self, item: DumpObject, sign: int) -> None:
         seconds = item.seconds

@@ -63,11 +63,12 @@ _PHASE = re.compile(
 _TORN_ERROR = re.compile(r"(?:error: )?(?=could not execute query: |COPY failed for table )")
 _ANALYZING = re.compile(r'INFO:  analyzing "(.*?)"')
 _PSQL_ERROR = re.compile(
-    r"(?:^|psql:.*?:\d+: )(?:ERROR|FATAL|PANIC|FEHLER|PANIK|ERREUR|ERRORE|ERRO|FEL|HATA|BŁĄD|CHYBA|ОШИБКА|ПОМИЛКА|"
-    r"エラー|오류|错误|錯誤):  (.*)$"
+    r"(?:psql:.*?:\d+: error: |(?:^|psql:.*?:\d+: )"
+    r"(?:ERROR|FATAL|PANIC|FEHLER|PANIK|ERREUR|ERRORE|ERRO|FEL|HATA|BŁĄD|CHYBA|ОШИБКА|ПОМИЛКА|エラー|오류|"
+    r"错误|錯誤):  )(.*)$"
 )
-"""The severity is in the language of the server's lc_messages, independent of psql's; only a superuser can change it.
-These are the words of PostgreSQL's translations."""
+"""psql's own error about a command in a script, or the server's. The severity is in the language of the server's
+lc_messages, independent of psql's; only a superuser can change it. These are the words of PostgreSQL's translations."""
 _TAG = re.compile(r"(COPY) (\d+)$|(CREATE (?:UNIQUE )?INDEX|ALTER TABLE|ANALYZE|REFRESH MATERIALIZED VIEW)$|"
                   r"((?:INSERT|UPDATE|DELETE|SELECT)(?: \d+){1,2}|SET|BEGIN|COMMIT|DO|COMMENT|GRANT|REVOKE|"
                   r"(?:CREATE|ALTER|DROP)(?: [A-Z]+){1,4})$")  # fmt: skip

@@ -16,7 +16,14 @@ _QUALIFIED = rf"(?:({_NAME})\.)?({_NAME})"
 _FLAGS = re.IGNORECASE | re.DOTALL
 _COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)+", _FLAGS)
 _COPY = re.compile(rf"\s*COPY\s+{_QUALIFIED}\s*(?:\(|(?:FROM|TO)\s+STD(?:IN|OUT))", _FLAGS)
-_BLOBS = re.compile(r"\s*SELECT\s+pg_catalog\.lo(?:write|_write|_open|_close|_create|_from_bytea|_put)?\b", _FLAGS)
+_BLOBS = re.compile(r"\s*SELECT\s+pg_catalog\.lo(?:write|_write|_open|_close|_from_bytea|_put)?\b", _FLAGS)
+_LARGE_OBJECTS_READ = re.compile(
+    r"\s*(?:DECLARE\s+bloboid\b|FETCH\s+\d+\s+IN\s+bloboid\b|select proname, oid from pg_catalog\.pg_proc\s+"
+    r"where proname in \(\s*'lo_open')",
+    _FLAGS,
+)
+"""What libpq and pg_dump up to 16 execute for large objects. The calls in between change neither the statement shown
+nor always the state of the session."""
 _INDEX = re.compile(
     rf"\s*CREATE\s+(?:UNIQUE\s+)?INDEX\s+(?:CONCURRENTLY\s+)?(?:IF NOT EXISTS\s+)?({_NAME})"
     rf"\s+ON\s+(?:ONLY\s+)?{_QUALIFIED}",
@@ -67,9 +74,14 @@ def read_statement(text: str) -> DumpStatement | None:
     analyze = _ANALYZE.match(text)
     if analyze is not None:
         return _statement("ANALYZE", analyze[1], _unquote(analyze[2]), _unquote(analyze[2]))
-    if _BLOBS.match(text) is not None:
+    if _BLOBS.match(text) is not None or reads_large_objects(text):
         return DumpStatement(desc="BLOBS", phase="data", schema=None, tag="")
     return None
+
+
+def reads_large_objects(text: str) -> bool:
+    """Return whether a session with this statement reads or writes large objects, even if it seems idle."""
+    return _LARGE_OBJECTS_READ.match(text) is not None
 
 
 def _statement(desc: str, schema: str | None, tag: str, table: str) -> DumpStatement:

@@ -23,10 +23,13 @@ _WINDOW = 1 << 20
 """Bytes read at a time."""
 _LARGEST_ENTRY = 64 << 20
 """Bytes of one entry: a function definition may have megabytes, but a larger length means damage."""
-_LAYOUT = {13: "nnttttn--tt-t-", 14: "nnttttn--tt--t-", 15: "nnttttn--tt--t-", 16: "nnttttn--tt--.t-"}
+_LAYOUT = {13: "nnttttni-tt-t-", 14: "nnttttni-tt--t-", 15: "nnttttni-tt--t-", 16: "nnttttni-tt--.t-"}
 """Fields of an entry before its dependencies, by minor version: dump id, has data, two oids, tag, desc, section; the
-statements that create, drop and copy it, of which the last is read; schema, tablespace, from 14 access method, from 16
-relkind; owner; WITH OIDS."""
+statements that create, drop and copy it, of which the first is read of an index and of the database itself, and the
+last; schema, tablespace, from 14 access method, from 16 relkind; owner; WITH OIDS."""
+_TAG_FIELD, _DESC_FIELD = 4, 5
+"""Positions of tag and desc among the fields read."""
+_INDEX_METHOD = re.compile(r"\sUSING\s+(\w+)\s+\([^()]*([()])")
 _COPY = re.compile(r"COPY [^()]*?(?: \(([^()]*)\))? +FROM stdin;\s*")
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _MOST_ENTRIES = 5_000_000
@@ -76,16 +79,35 @@ class DumpEntry(Struct, frozen=True, kw_only=True, gc=False):
     """In a custom archive: offset of its data; None while it is written, or if it was written to a pipe."""
     columns: int | None = None
     """Of its data in COPY format; None if not recorded, or the statement is too long."""
+    statement: str | None = None
+    """What creates it; only of the database itself."""
+    compressed: bool = False
+    """Most of its pages are TOAST: how long its rows are is not known from their pages."""
+    method: str | None = None
+    """Of an index whose build takes another time than that of a btree on columns: its access method, `expression` for a
+    btree on expressions."""
     weight: float | None = None
     """Bytes of its data: in a dump the table's pages with TOAST, in a restore its size in the archive. An index, key or
-    constraint has the weight of its table's data, a foreign key the mean of its two tables. None: not known; 0: none.
-    """
+    constraint has the weight of its table's data, a foreign key the mean of its two tables, a materialized view the sum
+    of the tables it reads. None: not known; 0: none."""
     rows: float | None = None
     """Of a table, as estimated in the dumped database."""
     table: int | None = None
     """Dump id of the TABLE DATA it belongs to, also of that itself; None if it belongs to none."""
     needs: tuple[int, ...] = ()
     """Dump ids it depends on; in a plan after the data phase the table's data instead of the table."""
+
+    @property
+    def kind(self) -> str:
+        """Objects of one kind take comparable times: its desc, of an index also its method, and compressed data."""
+        if self.compressed:
+            return f"{self.desc} compressed"
+        return self.desc if self.method is None else f"{self.desc} {self.method}"
+
+    @property
+    def qualified_name(self) -> str:
+        """Its name with its schema, as in the archive."""
+        return f"{self.schema}.{self.tag}" if self.schema else self.tag
 
 
 PHASE_OF_DESC: dict[str, Phase] = {
@@ -133,6 +155,10 @@ class Toc(Struct, frozen=True, kw_only=True):
     server_version: str | None
     dump_version: str | None
     entries: tuple[DumpEntry, ...]
+    end: int = 0
+    """Offset of what follows it in the file."""
+    int_size: int = 4
+    """Bytes of a number in this archive."""
 
 
 class _Truncated(Exception):
@@ -146,6 +172,7 @@ class _TocReader:
         self._file = file
         self.buffer = b""
         self.position = 0
+        self._read = 0
         self.int_size = 4
         self.offset_size = 8
         self.encoding = "utf-8"
@@ -161,7 +188,13 @@ class _TocReader:
             )
         self.buffer = self.buffer[self.position :] + read
         self.position = 0
+        self._read += len(read)
         return True
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the file before the position."""
+        return self._read - len(self.buffer) + self.position
 
     def read_bytes(self, size: int) -> bytes:
         at = self.position
@@ -192,8 +225,8 @@ class _TocReader:
         return value.decode(self.encoding, "replace")
 
     def read_fields(self, layout: str) -> list[int | str | None]:
-        """Read numbers (`n`) and texts (`t`); skip numbers (`.`) and texts (`-`) without a copy. One loop for speed: an
-        archive has a dozen or more of them per object."""
+        """Read numbers (`n`) and texts (`t`), of some entries also the statement (`i`); skip other numbers (`.`) and
+        texts (`-`) without a copy. One loop for speed: an archive has a dozen or more of them per object."""
         held, at, size, whole = self.buffer, self.position, self.int_size, len(self.buffer)
         values: list[int | str | None] = []
         for kind in layout:
@@ -215,7 +248,10 @@ class _TocReader:
                     if value > _LARGEST_ENTRY:
                         raise ArchiveError("invalid length in the table of contents", hint=_DAMAGED)
                     raise _Truncated
-            if kind == "t":
+            if kind == "i":
+                wanted = values[_DESC_FIELD] == "INDEX" or is_of_database(values[_DESC_FIELD], values[_TAG_FIELD])
+                values.append(str(held[begin:at], self.encoding, "replace") if wanted else None)
+            elif kind == "t":
                 upto = min(at, begin + _LONGEST_NAME)
                 values.append(None if value < 0 else str(held[begin:upto], self.encoding, "replace"))
         self.position = at
@@ -242,7 +278,7 @@ def read_toc(file: BinaryIO) -> Toc:
         entries = _read_entries(bytes_, toc, count)
     except _Truncated:
         raise ArchiveError("the archive ends within its table of contents", hint=_STILL_WRITTEN) from None
-    return replace(toc, entries=entries)
+    return replace(toc, entries=entries, end=bytes_.offset, int_size=bytes_.int_size)
 
 
 def _read_head(reader: _TocReader) -> tuple[Toc, int]:
@@ -304,7 +340,8 @@ def _read_entries(reader: _TocReader, toc: Toc, count: int) -> tuple[DumpEntry, 
 
 def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]) -> DumpEntry:
     """Read one entry; `texts` stores one copy of each text that thousands of entries share."""
-    dump_id, _, _, oid, tag, desc, section, copy, schema, owner = reader.read_fields(_LAYOUT[min(max(minor, 13), 16)])
+    fields = reader.read_fields(_LAYOUT[min(max(minor, 13), 16)])
+    dump_id, _, _, oid, tag, desc, section, statement, copy, schema, owner = fields
     needs = []
     while (need := reader.read_text()) is not None:
         needs.append(int(need))
@@ -328,6 +365,8 @@ def _read_entry(reader: _TocReader, minor: int, form: str, texts: dict[str, str]
         file=file,
         offset=offset,
         columns=_count_columns(copy) if isinstance(copy, str) else None,
+        method=_interned(texts, index_method(statement)) if desc == "INDEX" and isinstance(statement, str) else None,
+        statement=statement if isinstance(statement, str) and is_of_database(desc, tag) else None,
         needs=tuple(needs),
     )
 
@@ -345,6 +384,26 @@ def _count_columns(statement: str) -> int | None:
     if match is None:
         return None
     return match[1].count(",") + 1 if match[1] else 0
+
+
+def is_of_database(desc: object, tag: object) -> bool:
+    """Return whether an entry is the database itself, not one of its objects: restored only with --create."""
+    if desc in ("DATABASE", "DATABASE PROPERTIES"):
+        return True
+    return desc in ("COMMENT", "ACL", "SECURITY LABEL") and isinstance(tag, str) and tag.startswith("DATABASE ")
+
+
+def index_method(statement: str) -> str | None:
+    """Return the method of an index as in `DumpEntry.method`.
+
+    >>> [index_method(f"CREATE INDEX i ON public.t USING {how};") for how in (
+    ...  'btree (a, "b (c" DESC)', "btree (lower(a)) WHERE (a > 1)", "gin (a gin_trgm_ops)", "btree (a) WHERE (a > 1)")]
+    [None, 'expression', 'gin', None]
+    """
+    match = _INDEX_METHOD.search(_QUOTED.sub("x", statement))
+    if match is None or match[1] != "btree":
+        return None if match is None else match[1]
+    return "expression" if match[2] == "(" else None
 
 
 def _interned(texts: dict[str, str], value: int | str | None) -> str | None:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.jobs.archives.dump_plan import TableSize
-from dba_console.watch.probes.postgres.binary_results import Row
+from dba_console.watch.probes.postgres.binary_results import Row, decode_name
 from dba_console.watch.probes.postgres.connect import MonitorOptions, monitor_conninfo, parse_options
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.connection import MonitorConnection, connect
-from dba_console.watch.probes.postgres.oid_names import decode_name
 from dba_console.watch.probes.postgres.pipeline import Command, statement
 
 MAX_PAUSE_US = 20_000_000
@@ -31,6 +30,10 @@ RETRY_PAUSE_US = 300_000_000
 """Pause after a failure."""
 STATEMENT_S = 5.0
 _REGULAR_SLOT = "regular"
+LARGE_OBJECTS_OID = 2613
+"""Of pg_largeobject."""
+LARGE_OBJECT_LIST_OID = 2995
+"""Of pg_largeobject_metadata, one row for each."""
 
 
 class CatalogTable(TableSize, frozen=True, gc=False):
@@ -63,6 +66,10 @@ class CatalogAnswer:
     """Monotonic."""
     tables: tuple[CatalogTable, ...] = ()
     objects: tuple[CatalogObject, ...] = ()
+    large_object_bytes: int = 0
+    """Of the pages of pg_largeobject, as last estimated."""
+    large_objects: float | None = None
+    """Their number, as last estimated."""
     bytes: int | None = None
     """Size of the whole database on disk, if queried."""
     unknown: str | None = None
@@ -121,10 +128,13 @@ class CatalogReader:
         finally:
             connection.pipeline.close()
         codec = connection.names.codec
-        tables = tuple(_catalog_table(row, codec) for row in rows.get("job_tables", ()))
+        found = [_catalog_table(row, codec) for row in rows.get("job_tables", ())]
+        tables = tuple(one for one in found if one.oid not in (LARGE_OBJECTS_OID, LARGE_OBJECT_LIST_OID))
+        large = sum(one.size or 0 for one in found if one.oid == LARGE_OBJECTS_OID)
+        count = next((one.rows for one in found if one.oid == LARGE_OBJECT_LIST_OID), None)
         made = tuple(_catalog_object(row, codec) for row in rows.get("job_made", ()))
         size = next((row[0] for row in rows.get("job_size", ())), None)
-        return CatalogAnswer(self._database, self._clock.mono_us(), tables, made, size)
+        return CatalogAnswer(self._database, self._clock.mono_us(), tables, made, large, count, size)
 
     def _rows(self, connection: MonitorConnection, names: Sequence[str]) -> list[list[Row]]:
         """Return the rows of each statement. Raises ConnectionLost if one fails or the server does not answer."""
@@ -157,7 +167,7 @@ def _catalog_table(row: Row, codec: str) -> CatalogTable:
         oid, decode_name(schema, codec), decode_name(name, codec),
         size=pages_with_toast * block if pages_with_toast or not inserted else None,
         rows=rows if rows > 0 or (rows == 0 and pages == 0 and inserted == 0) else None,
-        is_view=kind == b"m", inserted=inserted,
+        compressed=toast_pages > pages, is_view=kind == b"m", inserted=inserted,
     )  # fmt: skip
 
 

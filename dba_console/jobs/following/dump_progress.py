@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.sanitize import clean
+from dba_console.jobs.archives.custom_data import LargeObjectCounter
 from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectKey, ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject
 from dba_console.jobs.archives.program_messages import final_error, is_english
 from dba_console.jobs.following.object_activity import ObjectActivity, find_active_objects
-from dba_console.jobs.following.object_list import ObjectList
+from dba_console.jobs.following.object_list import ObjectList, archive_path
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram
 from dba_console.jobs.following.stderr_reader import NewMessages
@@ -146,6 +147,8 @@ class OutputGrowth:
     running: tuple[DataFile, ...] = ()
     """Being written."""
     note: str | None = None
+    large_objects: int = 0
+    """Files of large objects listed."""
 
 
 class DumpOutput:
@@ -165,6 +168,7 @@ class DumpOutput:
         self._growing: dict[str, DataFile] = {}
         self._size = self._allocated = 0
         self._too_many = False
+        self._large_objects = 0
 
     def measure(self, open_names: Collection[str] | None = None, jobs: int = 1) -> OutputGrowth:
         """Measure the output. `open_names`: base names of the files its processes have open (read before this scan),
@@ -190,7 +194,8 @@ class DumpOutput:
         note = f"only {MAX_FILES:,} of its files are tracked" if self._too_many else None
         running = tuple(one for one in self._growing.values() if one.dump_id >= 0)
         return OutputGrowth(
-            True, self._size, self._allocated, len(self._names), len(self._pending), finished, running, note
+            True, self._size, self._allocated, len(self._names), len(self._pending), finished, running, note,
+            self._large_objects,
         )  # fmt: skip
 
     def _list_new(self, changed_ns: int) -> None:
@@ -204,6 +209,7 @@ class DumpOutput:
         self._too_many = len(new) > limit
         for name in sorted(new)[:limit]:
             self._names.add(name)
+            self._large_objects += name.startswith("blob_")
             self._pending.append(DataFile(name, seen_us))
         self._list_again = self._clock.wall_us() * 1000 - changed_ns < COARSE_NS
         self._listed_ns, self._first = changed_ns, False
@@ -287,6 +293,7 @@ class DumpProgress:
         self._entries_started = 0
         """Number of entries of the plan, in its order, known to be started."""
         self._schema_done = False
+        self._large_objects: LargeObjectCounter | None = None
 
     def observe(self, observed: ObservedProgram) -> bool:
         """Apply one scan; return True if the plan was found now."""
@@ -296,6 +303,7 @@ class DumpProgress:
         self.message_feed.feed(observed.messages, self.ledger, wait=self.object_list.pending)
         self._observe_sessions(observed)
         self._observe_output_files(observed)
+        self._observe_large_objects(observed)
         self._observe_catalog(observed)
         self.done_last.extend(
             item.entry.dump_id
@@ -369,13 +377,20 @@ class DumpProgress:
             since_us = active.started_us if active.started_us is not None and active.started_us <= now_us else None
             item = self.ledger.observe_running(
                 key, now_us, active.done, active.total, active.unit, active.pid, since_us=since_us,
-                measured=active.measured, note=active.note,
+                measured=active.measured, note=active.note, stage=active.stage,
             )  # fmt: skip
             if item is not None and item.state == "running":
                 found[item.entry.dump_id] = item
         if not self.message_feed.reports_ends:
+            elsewhere = {item.pid for item in found.values()}
+            idle = {row.pid for row in observed.rows} - elsewhere
             for dump_id in self.active_objects.keys() - found.keys():
-                self._mark_done(dump_id, now_us)
+                item = self.active_objects[dump_id]
+                unnamed = item.pid is None and not found  # known by the number written
+                if item.entry.desc == "BLOBS" and item.state == "running" and (item.pid in idle or unnamed):
+                    found[dump_id] = item  # between two large objects its session is idle
+                else:
+                    self._mark_done(dump_id, now_us)
         self.active_objects = found
         if self.object_list.plan is not None:
             self._finish_dependencies(found)
@@ -388,7 +403,7 @@ class DumpProgress:
         for item in found.values():
             for need in item.entry.needs:
                 if need not in found:
-                    self._mark_done(need, None)
+                    self._mark_needed(need)
 
     def _finish_earlier_entries(self, found: dict[int, DumpObject]) -> None:
         """Mark the schema as done once data is running; with one job also all entries before the running object."""
@@ -436,16 +451,46 @@ class DumpProgress:
             for file in grown.finished:
                 self._mark_done(file.dump_id, file.changed_us if file.found_us is not None else None)
 
+    def _observe_large_objects(self, observed: ObservedProgram) -> None:
+        """Apply how many large objects a dump has written: its statements do not show it."""
+        total = self.object_list.large_objects if self._program.kind in DUMPS else None
+        running = [item.entry.desc for item in self.active_objects.values()]
+        if not total or (running and "BLOBS" not in running) or not (count := self._large_objects_written(observed)):
+            return
+        item = self.ledger.observe_running(
+            ("BLOBS", None, ""), observed.request.wall_us, float(count), max(total, float(count)), "objects"
+        )
+        if item is not None and item.state == "running":
+            self.active_objects[item.entry.dump_id] = item
+
+    def _large_objects_written(self, observed: ObservedProgram) -> int | None:
+        if self._program.arguments.format == "directory":
+            return None if self.growth is None else self.growth.large_objects
+        path = archive_path(self._program, observed.flow)
+        if self._large_objects is None and path is not None:
+            self._large_objects = LargeObjectCounter(self._program.root + path)
+        return None if self._large_objects is None else self._large_objects.count()
+
     def _observe_catalog(self, observed: ObservedProgram) -> None:
         """Apply the objects a restore has created: tables with rows, existing indexes and keys."""
         if self._program.kind != "pg_restore" or self.object_list.plan is None or self.message_feed.is_complete:
             return
         for dump_id in self.object_list.created_objects(observed):
             self._end_schema()
+            self.ledger.unseen_us = observed.request.wall_us
             item = self.ledger.objects().get(dump_id)
-            for one in (dump_id, *(() if item is None else item.entry.needs)):
+            if dump_id not in self.active_objects:
+                self._mark_done(dump_id, None)
+            for one in () if item is None else item.entry.needs:
                 if one not in self.active_objects:
-                    self._mark_done(one, None)
+                    self._mark_needed(one)
+
+    def _mark_needed(self, dump_id: int) -> None:
+        """Mark what an existing object depends on as done. An index of a materialized view is created before the view
+        is filled, which is the last thing a restore does."""
+        item = self.ledger.objects().get(dump_id)
+        if item is not None and item.entry.phase != "rest":
+            self._mark_done(dump_id, None)
 
     def _mark_done(self, dump_id: int, at_us: int | None) -> None:
         item: DumpObject | None = self.ledger.objects().get(dump_id)

@@ -41,6 +41,8 @@ class ObservedJobProgram:
     """How long it had run then."""
     at_us: int
     """Monotonic time of that scan."""
+    format: str | None = None
+    """Of a dump."""
 
 
 ObservedJobPrograms = Mapping[ClientProgram, ObservedJobProgram]
@@ -64,6 +66,7 @@ class DetectedJob:
     sessions: set[_Session] = field(default_factory=set)
     owner: ClientProgram | None = None
     """Its program, if found."""
+    format: str | None = None
 
     def elapsed_s(self, mono_us: int) -> float | None:
         """Seconds it has run at this monotonic time."""
@@ -125,12 +128,15 @@ class JobDetector:
         if jobs or self._running:
             ended = self._compare(jobs, sessions.now_us, mono_us, broken)
             ended += self._end_missing({_name(job) for job in jobs}, mono_us, broken, programs)
-            self._adjust_start(programs)
+            self._apply_programs(programs)
         return ended, (last_us, mono_us) if broken and last_us is not None else None
 
     def running(self, mono_us: int) -> list[RunningJob]:
         """Return the running jobs."""
-        return [RunningJob(*one.key, one.pid, one.started, one.elapsed_s(mono_us)) for one in self._running.values()]
+        return [
+            RunningJob(*one.key, one.pid, one.started, one.elapsed_s(mono_us), one.format)
+            for one in self._running.values()
+        ]
 
     def _compare(self, jobs: list[SessionJob], now_us: int, mono_us: int, broken: bool) -> list[EndedJob]:
         ended: list[EndedJob] = []
@@ -192,11 +198,14 @@ class JobDetector:
         brief = (gone.elapsed_s(gone.last_us) or 0.0) < UNMATCHED_S
         return any(brief or not one.sessions.isdisjoint(gone.sessions) for one in known)
 
-    def _adjust_start(self, programs: ObservedJobPrograms) -> None:
-        """Use the program's start if known: a session may have started later."""
+    def _apply_programs(self, programs: ObservedJobPrograms) -> None:
+        """Use the program's format, and its start if known: a session may have started later."""
         for one in self._running.values():
             live = None if one.owner is None else programs.get(one.owner)
-            if live is not None and live.elapsed_s is not None:
+            if live is None:
+                continue
+            one.format = live.format
+            if live.elapsed_s is not None:
                 one.before_s = live.elapsed_s - (live.at_us - one.first_us) / 1e6
 
     def _remove(self, name: _Name, broken: bool) -> list[EndedJob]:
@@ -300,3 +309,5 @@ class Observation:
     """Running programs, with their sessions."""
     ended: Mapping[ClientProgram, RunFacts]
     """Programs ended since the previous scan, with their facts."""
+    cpu_us: int = 0
+    """CPU time of this scan."""

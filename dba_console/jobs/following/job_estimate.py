@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
+import psutil
 from msgspec import structs
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.previous_run import PreviousRun, RunPhase
+from dba_console.jobs.archives.previous_run import PreviousRun, RunObject, RunPhase
 from dba_console.jobs.archives.progress_forecast import ForecastState, PhaseForecast, ProgressForecast, forecast
 from dba_console.jobs.following.database_catalog import CatalogAnswer, CatalogReader
 from dba_console.jobs.following.object_list import QUERY_AFTER_S
@@ -125,16 +126,21 @@ class JobEstimator:
         return ProgressForecast(pct=pct, grade=grade, eta_s=None, eta_grade="unknown", phases=phases, notes=(why,))
 
 
-def comparable_runs(runs: Sequence[JobRun], size_bytes: float | None) -> list[JobRun]:
-    """Return the runs of a similar size; others are of another archive, or before the database grew.
+def comparable_runs(runs: Sequence[JobRun], size_bytes: float | None, format: str | None = None) -> list[JobRun]:
+    """Return the runs of a similar size; others are of another archive, or before the database grew. Those of another
+    format only if there is none of this one.
 
     >>> [run.size_bytes
     ...  for run in comparable_runs([JobRun(0, 9.0, True, size_bytes=size) for size in (10, 900, None)], 800)]
     [900, None]
+    >>> two = [JobRun(0, 9.0, True, format=one) for one in ("custom", "plain")]
+    >>> [run.format for run in comparable_runs(two, 1, "plain")]
+    ['plain']
     """
+    same = [run for run in runs if format is not None and run.format == format]
     return [
         run
-        for run in runs
+        for run in same or runs
         if not size_bytes
         or not run.size_bytes
         or 1 / COMPARABLE_FACTOR <= run.size_bytes / size_bytes <= COMPARABLE_FACTOR
@@ -162,7 +168,19 @@ def median_phases(runs: Sequence[JobRun]) -> PreviousRun | None:
                 bytes=int(median(weights)) if weights else None,
             )
         )
-    return PreviousRun(wall_s=median(run.seconds for run in recent), phases=tuple(phases))
+    wall_s = median(run.seconds for run in recent)
+    return PreviousRun(wall_s=wall_s, phases=tuple(phases), longest=_median_objects(recent))
+
+
+def _median_objects(runs: Sequence[JobRun]) -> dict[tuple[str, str], RunObject]:
+    """Return the objects that took longest, each with the median of its durations."""
+    same: dict[tuple[str, str], list[RunObject]] = {}
+    for run in runs:
+        for one in run.longest:
+            same.setdefault((one.what, one.name), []).append(one)
+    return {
+        key: structs.replace(found[-1], seconds=median(one.seconds for one in found)) for key, found in same.items()
+    }
 
 
 def _last_reported_pct(program: RunningProgram, shares: Iterable[ReportedProgress]) -> float:
@@ -193,10 +211,10 @@ def read_disk_space(path: str) -> DiskSpace | None:
     while not os.path.lexists(at) and at not in ("", "/"):
         at = os.path.dirname(at)
     try:
-        device, space = os.stat(at).st_dev, os.statvfs(at)
+        device, usage = os.stat(at).st_dev, psutil.disk_usage(at)
     except OSError:
         return None
-    return DiskSpace(_mount_point(at, device), space.f_bavail * space.f_frsize)
+    return DiskSpace(_mount_point(at, device), usage.free)
 
 
 def database_directory(server: Server, database: str | None) -> str | None:
@@ -246,6 +264,24 @@ def estimate_dump_bytes(
     if written and done >= MIN_SHARE_DONE * total > 0:
         return max(0.0, written / done * (total - done))
     return None if ratio is None else max(0.0, ratio * total - (written or 0))
+
+
+_SIZE_OF_INDEX = {"INDEX": 0.3, "CONSTRAINT": 0.15}
+"""Bytes of an index as a share of its table's."""
+
+
+def written_pct(ledger: ObjectProgress) -> float | None:
+    """Return the percentage of a restore's bytes on disk that are written: tables, and their indexes by their tables'
+    size; None without known sizes. Its time is no measure: keys take some and write nothing."""
+    data = ledger.sums("data")
+    if not data.weight or data.unknown_weight:
+        return None
+    running = sum((item.share or 0.0) * (item.entry.weight or 0.0) for item in ledger.running_objects)
+    done, total = data.weight_done + running, data.weight
+    for kind, sums in ledger.classes.items():
+        share = _SIZE_OF_INDEX.get(kind.partition(" ")[0], 0.0) if sums.phase == "indexes" else 0.0
+        done, total = done + share * sums.weight_done, total + share * sums.weight
+    return min(100.0, 100.0 * done / total)
 
 
 class RestoreConsumption:

@@ -5,6 +5,8 @@ Runs in its own lane because any read may hang. The state of an abandoned observ
 
 from __future__ import annotations
 
+import time
+
 from dba_console.core.clock import Clock
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.statement_parser import read_statement
@@ -79,7 +81,7 @@ class JobObserver:
 
     def observe(self, request: ObservationRequest) -> Observation:
         """Do one scan of all jobs."""
-        begun_us = self._clock.mono_us()
+        begun_us, cpu_ns = self._clock.mono_us(), time.thread_time_ns()
         programs = self._programs.scan()
         matched = self._matcher.match(request, programs)
         ours = [one for one in programs if program_key(one) in matched.sessions or program_key(one) in self._tracked]
@@ -94,12 +96,15 @@ class JobObserver:
                 continue
             observed = ObservedProgram(program, matched, flows[program.pid], messages[program.pid], request, begun_us)
             jobs.append(now := tracked.observe(observed))
-            live_programs[tracked.owner] = ObservedJobProgram(frozenset(now.backends), now.elapsed_s, begun_us)
+            live_programs[tracked.owner] = ObservedJobProgram(
+                frozenset(now.backends), now.elapsed_s, begun_us, now.format
+            )
         jobs += _remote_jobs(matched, request)
         took_us = self._clock.mono_us() - begun_us
         jobs_now = JobsNow(request.wall_us, tuple(jobs))
         part = make_part("jobs.now", jobs_now, at_us=begun_us, took_us=took_us)
-        return Observation(begun_us, took_us, jobs_now, part, live_programs, ended)
+        cpu_us = (time.thread_time_ns() - cpu_ns) // 1000
+        return Observation(begun_us, took_us, jobs_now, part, live_programs, ended, cpu_us)
 
     def _tracked_job(self, program: RunningProgram, flow: DataFlow) -> TrackedJob | None:
         key = program_key(program)

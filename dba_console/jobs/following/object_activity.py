@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from dba_console.jobs.archives.dump_plan import DumpPlan
-from dba_console.jobs.archives.statement_parser import DumpStatement, read_statement
+from dba_console.jobs.archives.index_build import BuildStage, stage_of
+from dba_console.jobs.archives.statement_parser import DumpStatement, read_statement, reads_large_objects
 from dba_console.jobs.archives.toc import DumpEntry, file_stem
 from dba_console.jobs.following.pipeline import InputFile
 from dba_console.watch.frames.connections import ACTIVE
@@ -40,6 +41,8 @@ class ObjectActivity(NamedTuple):
     """Server's clock."""
     note: str | None
     """What it waits for, or the phase of an index build."""
+    stage: BuildStage | None = None
+    """Of an index build."""
 
 
 class PlanIndex:
@@ -76,12 +79,15 @@ def find_active_objects(
 ) -> list[ObjectActivity]:
     """Return all objects that the sessions `rows` work on. `operations`: session to its row in a progress view;
     `worker`: session to its client process; `readings`: the files these processes read."""
-    of_process = {one.pid: one for one in readings}
+    of_process: dict[int, InputFile] = {}
+    for one in readings:  # beside a large object, its list is open too
+        if one.pid not in of_process or (index is not None and index.find_by_file(one.path) is not None):
+            of_process[one.pid] = one
     found = []
     for row in rows:
-        if row.state not in ACTIVE:
-            continue
         named = read_statement(row.query)
+        if row.state not in ACTIVE and not reads_large_objects(row.query):
+            continue
         reading = of_process.get(worker.get(row.pid, 0))
         entry = None if index is None else _entry(named, reading, index)
         if named is None and entry is not None:
@@ -102,13 +108,14 @@ def _object_activity(
     named: DumpStatement, entry: DumpEntry | None, row: Activity, reading: InputFile | None, operation: Operation | None
 ) -> ObjectActivity:
     done, total, unit, measured = _amount(named, entry, reading, operation)
-    note = wait_text(row)
+    note, stage = wait_text(row), None
     if operation is not None and operation.kind == "create_index" and operation.phase:
+        stage = stage_of(operation.phase, operation.done, operation.total)
         share = f" {100 * operation.done / operation.total:.0f}%" if operation.done and operation.total else ""
         note = f"{operation.phase}{share}" + (f", waits for {note}" if note else "")
     elif note:
         note = f"waits for {note}"
-    return ObjectActivity(named, entry, done, total, unit, measured, row.pid, row.query_start, note)
+    return ObjectActivity(named, entry, done, total, unit, measured, row.pid, row.query_start, note, stage)
 
 
 def _amount(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
+from dba_console.core.atomic_files import open_regular
 from dba_console.core.errors import ConsoleError
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives import dump_plan
@@ -123,7 +125,7 @@ def _read_list_file(program: RunningProgram, written: str) -> set[int]:
     try:
         if not stat.S_ISREG(os.stat(local_path).st_mode):
             raise ObjectListUnavailable("its list (-L) is not a regular file and can only be read once")
-        with open(local_path, "rb") as file:
+        with open_regular(local_path) as file:
             return set(read_list(file.read(LIST_SIZE).decode("utf-8", "replace")))
     except OSError as error:
         raise ObjectListUnavailable(
@@ -145,6 +147,8 @@ def _keep_entries(plan: DumpPlan, entries: list[DumpEntry]) -> DumpPlan:
 
 RETRY_EVERY = 10
 """Scans after which an unreadable archive is tried again; an archive being written is tried in each scan."""
+READ_PAUSE_FACTOR = 20
+"""Pause after an attempt to read an archive, as a multiple of its CPU time: its table of contents may be huge."""
 QUERY_AFTER_S = 1.0
 """A shorter job does not justify a connection."""
 _CREATED_DESCS = {
@@ -172,6 +176,7 @@ class ObjectList:
         self._answer: CatalogAnswer | None = None
         self._new = False
         self._scans = 0
+        self._read_due_s = 0.0
 
     def update(self, observed: ObservedProgram, *, messages_complete: bool) -> bool:
         """Try to find the plan; return True if it was found now. `messages_complete`: all its messages are read."""
@@ -186,6 +191,14 @@ class ObjectList:
             return False
         self._read(observed)
         return self._archive is not None and self._set_plan(self._archive)
+
+    @property
+    def large_objects(self) -> float | None:
+        """The number of large objects in the dumped database, as last estimated, if they are one entry of its plan."""
+        if self.plan is None or self._answer is None or not self._answer.large_objects:
+            return None
+        lists = sum(entry.desc == "BLOBS" for entry in self.plan.entries)
+        return self._answer.large_objects if lists == 1 else None
 
     def created_objects(self, observed: ObservedProgram) -> Iterator[int]:
         """Yield the objects that exist according to the latest catalog answer; once per answer."""
@@ -211,7 +224,11 @@ class ObjectList:
         tables = self._answer.tables
         if self._archive is not None:
             self.pending = False
-            bare = structs.replace(self._archive, entries=tuple(map(_unweighed, self._archive.entries)))
+            lists = sum(entry.desc == "BLOBS" for entry in self._archive.entries)
+            large = self._answer.large_object_bytes / max(1, lists)
+            bare = structs.replace(
+                self._archive, entries=tuple(_unweighed(entry, large) for entry in self._archive.entries)
+            )
             return self._set_plan(with_table_sizes(bare, {one.oid: one for one in tables}))
         if archive_path(self._program, observed.flow) is not None and self._program.arguments.format == "directory":
             return False  # pg_dump is still reading the catalog
@@ -226,10 +243,17 @@ class ObjectList:
             self._why = error.message
             return self._update_unknown()
         self.source = "the catalog"
-        return self._set_plan(plan_from_tables(wanted, database=self._program.arguments.database))
+        plan = plan_from_tables(wanted, database=self._program.arguments.database)
+        large = 0 if self._answer is None or self._program.arguments.selected else self._answer.large_object_bytes
+        if large:
+            last = DumpEntry(dump_id=len(wanted) + 1, desc="BLOBS", phase="data", weight=float(large))
+            plan = structs.replace(plan, entries=(*plan.entries, last))
+        return self._set_plan(plan)
 
     def _read(self, observed: ObservedProgram) -> None:
-        path = archive_path(self._program, observed.flow)
+        if time.monotonic() < self._read_due_s:
+            return
+        path, begun_s = archive_path(self._program, observed.flow), time.thread_time()
         if path is None:
             self._why = None if self._program.kind == "pg_dump" else "it restores from a pipe"
         else:
@@ -238,6 +262,7 @@ class ObjectList:
                 self.source = f"toc.dat of {clean(path)}" if self._archive.format == "directory" else clean(path)
             except ObjectListUnavailable as error:
                 self._why = error.message
+            self._read_due_s = time.monotonic() + READ_PAUSE_FACTOR * (time.thread_time() - begun_s)
         self._update_unknown()
 
     def _query_catalog(self, observed: ObservedProgram, *, made: bool) -> None:
@@ -263,9 +288,9 @@ class ObjectList:
         return True
 
 
-def _unweighed(entry: DumpEntry) -> DumpEntry:
-    """Remove the weight: the size of a file being written has no meaning; large objects are not weighed."""
-    return structs.replace(entry, weight=0.0 if entry.desc == "BLOBS" else None)
+def _unweighed(entry: DumpEntry, large: float) -> DumpEntry:
+    """Remove the weight: the size of a file being written has no meaning. `large`: that of a list of large objects."""
+    return structs.replace(entry, weight=large if entry.desc == "BLOBS" else None)
 
 
 def _id(entry: DumpEntry | None) -> Iterator[int]:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
-from dba_console.core.redact import MASK, redact
+from dba_console.core.redact import MASK, is_secret_name, redact
 from dba_console.core.sanitize import clean
 
 # Options of PostgreSQL's programs, versions 13 to 18: which take a value, and which letter each long name has.
@@ -97,20 +97,9 @@ _VALUE = re.compile(
     re.ASCII | re.DOTALL | re.VERBOSE,
 )
 """A well-formed value."""
-_SECRET = re.compile(r"(?i)passw|passphrase|secret|(?:client|server|access|api)[_-]?key|token")
-_MENTIONS = re.compile(r"(?i)(?:passw|passphrase|secret|_key|token)[^=]*=|://")
 
 MAX_LENGTH = 8192
-"""Maximum characters of an argument that is searched for secrets; the time grows with its square."""
-
-
-def is_secret(key: str) -> bool:
-    """Check whether the value of this keyword is secret: password, sslpassword, scram_client_key, ...
-
-    >>> is_secret("PGPASSWORD"), is_secret("passfile"), is_secret("scram_client_key"), is_secret("sslkey")
-    (True, False, True, False)
-    """
-    return _SECRET.search(key) is not None
+"""Maximum characters of an argument that is searched for secrets."""
 
 
 def connection_database(text: str) -> str | None:
@@ -142,7 +131,7 @@ def without_secrets(word: str) -> str:
     """
     if len(word) > MAX_LENGTH:
         return MASK
-    if _MENTIONS.search(word) is None:
+    if "=" not in word and "://" not in word:
         return redact(word)
     if (scheme := _URI.search(word)) is not None:
         return redact(_masked_uri(word, scheme.end()))
@@ -162,7 +151,7 @@ def _masked_uri(word: str, begin: int) -> str:
 
 def _masked_pair(pair: str) -> str:
     key, equals, _ = pair.partition("=")
-    return f"{key}={MASK}" if equals and is_secret(unquote(key)) else pair
+    return f"{key}={MASK}" if equals and is_secret_name(unquote(key)) else pair
 
 
 def _masked_pairs(word: str) -> str:
@@ -170,7 +159,7 @@ def _masked_pairs(word: str) -> str:
     shown, at = "", 0
     while (key := _KEY.search(word, at)) is not None:
         shown, at = shown + word[at : key.end()], key.end()
-        if is_secret(key[1]):
+        if is_secret_name(key[1]):
             value = _VALUE.match(word, at)
             shown, at = shown + MASK, len(word) if value is None else value.end()
     return shown + word[at:]
@@ -395,7 +384,7 @@ def command_text(kind: str, words: Sequence[str]) -> str:
     else:
         shown = [without_secrets(word) for word in words]
     cut = [word if len(word) <= _WORD_LIMIT else word[: _WORD_LIMIT - 1] + "…" for word in shown]
-    text = clean(" ".join(map(_quote, cut)))
+    text = clean(redact(" ".join(map(_quote, cut))))
     return text if len(text) <= COMMAND_LIMIT else text[: COMMAND_LIMIT - 1] + "…"
 
 

@@ -14,10 +14,10 @@ from dba_console.jobs.archives.critical_path import CriticalObject, critical_obj
 from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject
-from dba_console.jobs.archives.previous_run import RunPhase
+from dba_console.jobs.archives.previous_run import RunObject, RunPhase
 from dba_console.jobs.archives.program_messages import WORKER_DIED
-from dba_console.jobs.archives.progress_forecast import PhaseForecast
-from dba_console.jobs.archives.toc import PHASES, DumpEntry
+from dba_console.jobs.archives.progress_forecast import PhaseForecast, ProgressForecast
+from dba_console.jobs.archives.toc import DumpEntry, Phase
 from dba_console.jobs.following.dump_progress import DumpProgress
 from dba_console.jobs.following.job_detection import ObservationRequest
 from dba_console.jobs.following.job_estimate import (
@@ -29,12 +29,20 @@ from dba_console.jobs.following.job_estimate import (
     database_directory,
     estimate_dump_bytes,
     read_disk_space,
+    written_pct,
 )
 from dba_console.jobs.following.pipeline import DataFlow
 from dba_console.jobs.following.running_programs import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram, program_key
 from dba_console.jobs.following.stderr_reader import NewMessages
-from dba_console.jobs.history.past_runs import MAX_ERROR_LENGTH, JobRun, RunFacts, comparable_job_runs, typical_s
+from dba_console.jobs.history.past_runs import (
+    MAX_ERROR_LENGTH,
+    MAX_OBJECT_NAME,
+    JobRun,
+    RunFacts,
+    comparable_job_runs,
+    typical_s,
+)
 from dba_console.keeper.command_status import wait
 from dba_console.watch.frames.job_sessions import ClientProgram, job_phase_of
 from dba_console.watch.samples.jobs import OBJECTS_LISTED, JobKey, JobNow, ObjectNow, PhaseNow
@@ -186,6 +194,8 @@ PROGRAMS_WITH_OBJECTS = frozenset({"pg_dump", "pg_restore", "psql"})
 """Programs whose objects are tracked."""
 MAX_UNOBSERVED_SHARE = 0.5
 """Longest time since the last scan, as a share of the time before it; in a longer one it may have finished its data."""
+MIN_RECORDED_SHARE = 0.02
+"""Share of a run from which the time of one object is stored."""
 CHAIN_EVERY = 30
 """Scans between two computations of the critical path."""
 
@@ -205,6 +215,7 @@ class TrackedJob:
         self._space_estimate: RestoreSpaceEstimate | None = None
         self._chain: tuple[str, ...] = ()
         self._scans = 0
+        self._phase_now: Phase | None = None
         self._written: int | None = None
         self._read: int | None = None
         self._read_size: int | None = None
@@ -284,8 +295,8 @@ class TrackedJob:
         if progress.observe(observed):
             plan = progress.object_list.plan
             self._waiting = None if plan is None else LargestWaiting(plan)
-        before = comparable_job_runs(observed.request.runs, self.key, source := self._source(progress))
-        runs = comparable_runs(before, progress.size_bytes(observed))
+        before = comparable_job_runs(observed.request.runs, self.key, source := self._source(progress), job.format)
+        runs = comparable_runs(before, progress.size_bytes(observed), job.format)
         estimate = self._estimator.estimate(progress.ledger, observed, runs)
         data = next((one for one in estimate.phases if one.name == "data"), None)
         done, total = (
@@ -299,9 +310,11 @@ class TrackedJob:
         if read is not None:
             self._read, self._read_size = read, read_size
         written = self._written_bytes(observed, progress)
-        need, guessed = self._needed_bytes(job, observed, written, (done, total), estimate.pct, runs)
+        stored_pct = written_pct(progress.ledger) if total is not None else estimate.pct
+        need, guessed = self._needed_bytes(job, observed, written, (done, total), stored_pct, runs)
         plan, planned = progress.object_list.plan, progress.object_list.plan is not None
         feed = progress.message_feed
+        shown = _shown_amount(job, estimate, (done, total))
         return structs.replace(
             job,
             version=job.version or (plan.dump_version if plan is not None and job.kind == "pg_dump" else None),
@@ -329,10 +342,10 @@ class TrackedJob:
             critical=self._critical(progress, observed),
             sources=tuple(dict.fromkeys((*job.sources, *progress.sources))),
             unknown=tuple(dict.fromkeys((*job.unknown, *progress.unknown_reasons, *estimate.notes, *guessed))),
-            done=done if total is not None else None,
-            total=total,
-            unit=None if total is None else "bytes",
-            rate_per_s=self._data_growth.per_s,
+            done=shown[0],
+            total=shown[1],
+            unit=shown[2],
+            rate_per_s=None if shown[2] == "s" else self._data_growth.per_s,
             source=source,
             usual_s=None if source is None else typical_s(before),
             usual_runs=len(before),
@@ -351,14 +364,15 @@ class TrackedJob:
 
     def _phase(self, observed: ObservedProgram, progress: DumpProgress) -> str | None:
         """Return the current phase, from its running objects, its statements, or what is left."""
-        running = progress.ledger.running_objects
+        running, planned = progress.ledger.running_objects, progress.object_list.plan is not None
+        now, done, waiting, _ = progress.ledger.counts()
+        if planned and done and not now and not waiting:
+            return "ending" if observed.rows else "writing to disk"
+        if planned and self.owner.kind == "pg_restore":
+            self._phase_now = _restore_phase(progress.ledger, self._phase_now)
+            return self._phase_now
         if running:
             return min((item.entry.phase for item in running), key=_ORDER.index)
-        now, done, waiting, _ = progress.ledger.counts()
-        if progress.object_list.plan is not None and done and not now and not waiting:
-            return "ending" if observed.rows else "writing to disk"
-        if progress.object_list.plan is not None and self.owner.kind == "pg_restore":
-            return next((name for name in PHASES if progress.ledger.sums(name).waiting), None)
         return job_phase_of(observed.rows)
 
     def _written_bytes(self, observed: ObservedProgram, progress: DumpProgress) -> int | None:
@@ -421,8 +435,33 @@ class TrackedJob:
 
 
 _UNKNOWN_DISK = "the disk it fills is unknown: the server has not reported the location of this database yet"
-_ORDER = ("data", "indexes", "constraints", "rest", "schema")
+_ORDER: tuple[Phase, ...] = ("data", "indexes", "constraints", "rest", "schema")
 """Of two running phases the earlier one is shown; the schema exists before them."""
+_UNSEEN_SHARE = 0.01
+"""Share of a phase's bytes that may be in objects too short to be observed."""
+
+
+def _restore_phase(ledger: ObjectProgress, last: Phase | None) -> Phase:
+    """Return the earliest phase with work left, never one before the last: with -j later ones have begun meanwhile."""
+    running = {item.entry.phase for item in ledger.running_objects} - {"schema"}
+    if last in (None, "schema") and not running and not ledger.sums("data").done:
+        return "schema"
+    left = [name for name in _ORDER[:3] if (sums := ledger.sums(name)).weight_waiting > _UNSEEN_SHARE * sums.weight]
+    begun: list[Phase] = [*left, *running, "rest"]
+    found = min(begun, key=_ORDER.index)
+    return found if last in (None, "schema") else max(found, last, key=_ORDER.index)
+
+
+def _shown_amount(
+    job: JobNow, estimate: ProgressForecast, data: tuple[float | None, float | None]
+) -> tuple[float | None, float | None, str | None]:
+    """Return done, total and unit of what the percentage is of: the data of a dump; the time of a restore, whose
+    indexes and keys read the same bytes again."""
+    if job.kind == "pg_restore":
+        if not estimate.pct or job.elapsed_s is None:
+            return None, None, None
+        return round(job.elapsed_s, 3), round(100 * job.elapsed_s / estimate.pct, 3), "s"
+    return (*data, "bytes") if data[1] is not None else (None, None, None)
 
 
 def _with_backup_space(job: JobNow, observed: ObservedProgram) -> JobNow:
@@ -463,6 +502,7 @@ def _final_facts(progress: DumpProgress, exit: int | None, wall_us: int, facts: 
     phases = ledger.phases(wall_us)
     data = next((one for one in phases if one.name == "data"), None)
     last = progress.last_error
+    seconds = max(0, wall_us - (ledger.began_us or wall_us)) / 1e6
     return {
         "exit": exit,
         "errors": progress.errors,
@@ -473,6 +513,13 @@ def _final_facts(progress: DumpProgress, exit: int | None, wall_us: int, facts: 
             RunPhase(one.name, round(one.wall_s, 3), round(one.busy_s, 3), None if not one.weight else int(one.weight))
             for one in phases
             if one.wall_s is not None and one.objects
+        ),
+        "longest": tuple(
+            RunObject(one.entry.desc, name, one.entry.phase, round(one.seconds or 0.0, 3), int(one.entry.weight or 0))
+            for one in ledger.longest
+            if one.state == "done"
+            and (one.seconds or 0.0) >= MIN_RECORDED_SHARE * seconds
+            and len(name := one.entry.qualified_name) <= MAX_OBJECT_NAME
         ),
         "format": facts.format or (None if plan is None else plan.format),
     }

@@ -14,7 +14,7 @@ from dba_console.core.target import Address
 from dba_console.jobs.history.history_files import DamagedHistory, history_path, read_history
 from dba_console.jobs.history.job_history import KeptHistory, KeptJob
 from dba_console.jobs.history.past_jobs import PastRun, PastRuns, TargetJobHistory
-from dba_console.jobs.history.past_runs import JobRun, comparable_job_runs, typical_runs, typical_s
+from dba_console.jobs.history.past_runs import JobRun, comparable_job_runs, runs_by_format, typical_runs, typical_s
 from dba_console.watch.samples.jobs import JobKey
 
 
@@ -35,9 +35,12 @@ def read_job_history(target_key: str, address: Address | None = None) -> TargetJ
 
 
 def job_history_view(kept: KeptHistory) -> TargetJobHistory:
-    """Return the file's content for display, most recent jobs first."""
+    """Return the file's content for display, most recent jobs first; dumps of several formats are several jobs."""
     runs = {(one.kind, one.database, one.user): one.runs for one in kept.jobs}
-    jobs = [_job(one, runs) for one in kept.jobs if one.runs]
+    jobs = []
+    for one in kept.jobs:
+        formats = runs_by_format(one.kind, one.runs)
+        jobs += [_job(one, own, form if len(formats) > 1 else None, runs) for form, own in formats.items()]
     jobs.sort(key=lambda job: -job.runs[-1].ended_us)
     return TargetJobHistory(
         jobs=tuple(jobs), until_us=kept.until_us, note=None if jobs else "no dump or restore has ended yet"
@@ -55,9 +58,10 @@ def only_ended_before(past: TargetJobHistory, at_us: int) -> TargetJobHistory:
     return structs.replace(past, jobs=tuple(jobs), note=note)
 
 
-def _job(kept: KeptJob, every: Mapping[JobKey, Sequence[JobRun]]) -> PastRuns:
-    typical = set(map(id, typical_runs(kept.runs)))
-    runs = sorted(kept.runs, key=lambda run: run.started_us)
+def _job(kept: KeptJob, own: Sequence[JobRun], form: str | None, every: Mapping[JobKey, Sequence[JobRun]]) -> PastRuns:
+    typical = set(map(id, typical_runs(own)))
+    runs = sorted(own, key=lambda run: run.started_us)
+    key = (kept.kind, kept.database, kept.user)
     return PastRuns(
         kind=kept.kind,
         database=kept.database,
@@ -65,6 +69,7 @@ def _job(kept: KeptJob, every: Mapping[JobKey, Sequence[JobRun]]) -> PastRuns:
         runs=tuple(
             PastRun(**structs.asdict(run), counts=id(run) in typical, exit_tells=kept.kind != "psql") for run in runs
         ),
-        usual_s=typical_s(comparable_job_runs(every, (kept.kind, kept.database, kept.user), runs[-1].source)),
+        usual_s=typical_s(own if form is not None else comparable_job_runs(every, key, runs[-1].source)),
         watched_since_us=kept.watched_since_us,
+        format=form,
     )

@@ -21,6 +21,7 @@ from dba_console.jobs.history.past_runs import (
     intervals_s,
     longest_typical_s,
     make_run,
+    runs_by_format,
     trim_runs,
     typical_runs,
     typical_s,
@@ -182,17 +183,21 @@ class JobHistory:
             if key in gone or usual is None or usual * 1e6 <= to_us - from_us:
                 record.watched_since_us = to_us
 
-    def typical_s(self, key: JobKey, source: str | None = None) -> float | None:
-        """Return the typical duration of the job, None if unknown; `source` as in `comparable_job_runs`."""
-        return typical_s(comparable_job_runs(self.runs({key[0]}), key, source))
+    def typical_s(self, key: JobKey, source: str | None = None, format: str | None = None) -> float | None:
+        """Return the typical duration of the job, None if unknown; arguments as of `comparable_job_runs`."""
+        return typical_s(comparable_job_runs(self.runs({key[0]}), key, source, format))
 
     def runs(self, kinds: Set[str]) -> dict[JobKey, tuple[JobRun, ...]]:
         """Return all runs of these programs."""
         return {key: tuple(record.runs) for key, record in self._records.items() if key[0] in kinds}
 
     def past_jobs(self, wall_us: int, mono_us: int) -> list[JobStatistics]:
-        """Return the statistics of all jobs."""
-        return [_past_job(key, record, wall_us - mono_us) for key, record in self._records.items()]
+        """Return the statistics of all jobs, of a dump for each of its formats."""
+        return [
+            _past_job(key, record, form, own, wall_us - mono_us)
+            for key, record in self._records.items()
+            for form, own in runs_by_format(key[0], record.runs).items()
+        ]
 
     def to_file_record(
         self,
@@ -235,19 +240,20 @@ def _trim(record: _JobRecord) -> None:
     record.runs, record.ends_us = [run for run, _ in both], [end for _, end in both]
 
 
-def _past_job(key: JobKey, record: _JobRecord, apart_us: int) -> JobStatistics:
-    typical = typical_runs(record.runs)
+def _past_job(key: JobKey, record: _JobRecord, form: str | None, own: Sequence[JobRun], apart_us: int) -> JobStatistics:
+    typical = typical_runs(own)
     ends = {id(run): end for run, end in zip(record.runs, record.ends_us, strict=True)}
     last = typical[-1] if typical else None
-    distances = intervals_s(record.runs)
+    distances = intervals_s(record.runs, own)
     return JobStatistics(
         *key,
         runs=len(typical),
-        usual_s=typical_s(record.runs),
+        usual_s=typical_s(own),
         interval_s=median(distances) if distances else None,
         intervals=len(distances),
         longest_interval_s=longest_typical_s(distances),
         last_ended_us=None if last is None else ends[id(last)] + apart_us,
         last_s=None if last is None else last.seconds,
         watched_since_us=record.watched_since_us + apart_us,
+        format=form,
     )

@@ -49,11 +49,18 @@ class PastRuns(Struct, frozen=True, kw_only=True):
     usual_s: float | None = None
     watched_since_us: int | None = None
     """Since then no run can have been missed."""
+    format: str | None = None
+    """Of a dump that is made in several formats."""
 
     @property
     def name(self) -> str:
-        """`pg_dump of appdb`: the name in messages and in the configuration."""
+        """`pg_dump of appdb`: the name in the configuration."""
         return job_name(self.kind, self.database)
+
+    @property
+    def title(self) -> str:
+        """`pg_dump of appdb (custom)`: the name in messages."""
+        return job_name(self.kind, self.database, self.format)
 
 
 class TargetJobHistory(Struct, frozen=True, kw_only=True):

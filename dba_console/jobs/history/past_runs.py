@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from dba_console.jobs.archives.previous_run import Amount, RunPhase, Seconds
+from dba_console.jobs.archives.previous_run import Amount, RunObject, RunPhase, Seconds
 from dba_console.watch.samples.jobs import JobKey
 
 MAX_RUNS = 60
@@ -41,6 +41,8 @@ MAX_SOURCE_LENGTH = 63 * 4
 MAX_VERSION_LENGTH = 40
 """Maximum characters of a version: it is read from a directory name."""
 MAX_PHASES = 16
+MAX_LONGEST = 20
+MAX_OBJECT_NAME = 300
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -65,6 +67,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Share of its data done when last observed."""
     source: Annotated[str, Meta(max_length=MAX_SOURCE_LENGTH)] | None = None
     """Of a restore: the dumped database, if recorded in the archive."""
+    longest: Annotated[tuple[RunObject, ...], Meta(max_length=MAX_LONGEST)] = ()
+    """The objects that took longest, if their times were observed."""
 
 
 class JobRun(RunFacts, array_like=True, frozen=True, gc=False):
@@ -134,9 +138,48 @@ def typical_runs(runs: Sequence[JobRun]) -> list[JobRun]:
     return [run for run in kept if run.seconds >= least]
 
 
-def comparable_job_runs(kept: Mapping[JobKey, Sequence[JobRun]], key: JobKey, source: str | None) -> list[JobRun]:
-    """Return the typical runs a job is compared with, oldest first: its own; for a restore with a known `source` all
-    restores of that database by this program and user, into any database.
+_DUMPS = frozenset({"pg_dump", "pg_basebackup"})
+"""Programs whose runs of different formats are different jobs: another duration, and their own schedule."""
+
+
+def runs_by_format(kind: str, runs: Sequence[JobRun]) -> dict[str | None, list[JobRun]]:
+    """Return the runs of a dump by format, in order. Runs of an unknown format belong to the only known one, if there
+    is just one; runs of other programs are not divided.
+
+    >>> two = [JobRun(0, 9.0, True, format=one) for one in ("custom", None, "plain")]
+    >>> list(runs_by_format("pg_dump", two)), list(runs_by_format("pg_dump", two[:2]))
+    (['custom', None, 'plain'], ['custom'])
+    >>> list(runs_by_format("pg_restore", two))
+    [None]
+    """
+    if kind not in _DUMPS:
+        return {None: list(runs)} if runs else {}
+    known = {run.format for run in runs} - {None}
+    only = next(iter(known)) if len(known) == 1 else None
+    found: dict[str | None, list[JobRun]] = {}
+    for run in runs:
+        found.setdefault(run.format or only, []).append(run)
+    return found
+
+
+def of_format(kind: str, runs: Sequence[JobRun], format: str | None) -> list[JobRun]:
+    """Return the runs a run of this format is compared with; all of them if its format is unknown.
+
+    >>> two = [JobRun(0, 9.0, True, format=one) for one in ("custom", "plain")]
+    >>> [run.format for run in of_format("pg_dump", two, "plain")], of_format("pg_dump", two, "directory")
+    (['plain'], [])
+    """
+    found = runs_by_format(kind, runs)
+    if format is None or not found.keys() - {None}:
+        return list(runs)
+    return found.get(format, [])
+
+
+def comparable_job_runs(
+    kept: Mapping[JobKey, Sequence[JobRun]], key: JobKey, source: str | None, format: str | None = None
+) -> list[JobRun]:
+    """Return the typical runs a job is compared with, oldest first: its own, of a dump those of its format; for a
+    restore with a known `source` all restores of that database by this program and user, into any database.
 
     >>> night = {("pg_restore", f"shop_{day}", "app"): [JobRun(day, 60.0, True, source="shop")] for day in (1, 2)}
     >>> [run.started_us for run in comparable_job_runs(night, ("pg_restore", "shop_3", "app"), "shop")]
@@ -146,7 +189,7 @@ def comparable_job_runs(kept: Mapping[JobKey, Sequence[JobRun]], key: JobKey, so
     ([], [])
     """
     if source is None:
-        return typical_runs(kept.get(key, ()))
+        return typical_runs(of_format(key[0], kept.get(key, ()), format))
     found = [
         run
         for other, runs in kept.items()
@@ -167,9 +210,10 @@ def typical_s(runs: Sequence[JobRun]) -> float | None:
     return median(run.seconds for run in known) if len(known) >= MIN_RUNS else None
 
 
-def intervals_s(runs: Sequence[JobRun]) -> list[float]:
-    """Return the seconds from start to start of successive typical runs, if all in between was observed."""
-    kept = set(map(id, typical_runs(runs)))
+def intervals_s(runs: Sequence[JobRun], own: Sequence[JobRun] | None = None) -> list[float]:
+    """Return the seconds from start to start of successive typical runs, if all in between was observed. `own`: those
+    of `runs` that are meant, the others are of another format."""
+    kept = set(map(id, typical_runs(runs if own is None else own)))
     found: list[float] = []
     before: JobRun | None = None
     unbroken = True

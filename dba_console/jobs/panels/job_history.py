@@ -156,7 +156,7 @@ def history_detail(past: TargetJobHistory, windows: JobWindows, width: int) -> D
 
 def job_key(job: PastRuns) -> str:
     """Return the identity of a job."""
-    return "\0".join((job.kind, job.database or "", job.user or ""))
+    return "\0".join((job.kind, job.database or "", job.user or "", job.format or ""))
 
 
 def _job_row(job: PastRuns, found: WindowForecast, width: int) -> TableRow:
@@ -165,7 +165,7 @@ def _job_row(job: PastRuns, found: WindowForecast, width: int) -> TableRow:
     return TableRow(
         job_key(job),
         (
-            Cell(name_of(job.name, 140), job.name),
+            Cell(name_of(job.title, 140), job.title),
             Cell(name_of(job.user), job.user),
             Cell(str(len(job.runs)), len(job.runs)),
             Cell(date_and_time(last.started_us)[:16], last.started_us),
@@ -214,7 +214,7 @@ def job_runs_detail(job: PastRuns, windows: JobWindows, width: int) -> Detail:
     rows = tuple(_run_row(run, found.window_s) for run in reversed(job.runs))
     by = f" as {name_of(job.user, 30)}" if job.user else ""
     return Detail(
-        f"{name_of(job.name, 60)}{by}",
+        f"{name_of(job.title, 60)}{by}",
         tuple(forecast_lines(found, width)),
         (Table("runs", _RUN_COLUMNS, rows, None, "Runs"),),
     )

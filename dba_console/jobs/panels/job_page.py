@@ -38,6 +38,7 @@ from dba_console.watch.panels.text_elements import (
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import date_and_time, hour_and_minute, local_date_and_time
+from dba_console.watch.wait_events import explained_wait
 
 # The facts of one operation: progress, description, input and output, what it holds back. A label at the left, and
 # beside it the value with how it is known.
@@ -60,7 +61,7 @@ def fact_lines(frame: Frame, row: ProgressRow, cells: int) -> list[Line]:
         ("writes", _writes(row)),
         ("disk", _disk(row)),
         ("horizon", _horizon(row)),
-        ("waits for", text_line(name_of(row.wait, 60)) if row.wait and not row.phases else ()),
+        ("waits for", text_line(explained_wait(row.wait)) if row.wait and not row.phases else ()),
         ("query", _query(row) if row.query and not is_job(row) else ()),
     ]
     return [line for label, value in known if value for line in labelled_lines(label, value, cells)]
@@ -95,8 +96,9 @@ def _progress(row: ProgressRow, at_us: int) -> Line:
     if row.phase and (row.scope in ("whole", "file") or row.pct is None):
         facts.append(text_line(f"in {name_of(row.phase, 40)}"))
     if row.done is not None:
-        whole = "" if row.total is None else f" of {amount_text(row.total, row.unit)}"
-        unit = f" {name_of(row.unit, 12)}" if row.unit not in (None, "bytes") else ""
+        about = "about " if row.unit == "s" else ""
+        whole = "" if row.total is None else f" of {about}{amount_text(row.total, row.unit)}"
+        unit = f" {name_of(row.unit, 12)}" if row.unit not in (None, "bytes", "s") else ""
         facts.append(text_line(f"{amount_text(row.done, row.unit)}{whole}{unit}"))
     if row.rate_per_s is not None:
         facts.append(text_line(rate_text(row.rate_per_s, row.unit)))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from dba_console.core.atomic_files import open_regular
+from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes
 from dba_console.jobs.archives.archive_file import open_archive
@@ -44,6 +46,8 @@ class DirectoryFiles(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
     unknown_files: tuple[str, ...]
     """Names that pg_dump does not use, sanitized."""
+    irregular: bool = False
+    """Whether a file of the dump is a pipe, a device or a directory."""
 
 
 class _UnclaimedFiles:
@@ -51,7 +55,11 @@ class _UnclaimedFiles:
 
     def __init__(self, path: Path) -> None:
         with os.scandir(path) as found:
-            self.unclaimed = {one.name for one in found if one.is_file()}
+            entries = list(found)
+        self.unclaimed = {one.name for one in entries if one.is_file()}
+        self.irregular = sorted(
+            one.name for one in entries if one.name not in self.unclaimed and _OF_PG_DUMP.fullmatch(one.name)
+        )
         self.unclaimed.discard(_TOC)
 
     def claim(self, stem: str) -> str | None:
@@ -107,6 +115,7 @@ def _compare(path: Path, plan: DumpPlan) -> DirectoryFiles:
     problems += _first_problems(
         [f"{clean(name)}: not listed in this dump: the file belongs to another dump" for name in foreign]
     )
+    problems += _first_problems([f"{clean(name)}: not a regular file" for name in files.irregular])
     everything = [*data, *lists, *((None, path / name) for name in found)]
     problems += _first_problems(_older_files(path, plan, everything))
     unknown = sorted(clean(name) for name in files.unclaimed.difference(foreign))
@@ -116,6 +125,7 @@ def _compare(path: Path, plan: DumpPlan) -> DirectoryFiles:
         large_objects=tuple(found),
         problems=tuple(problems),
         unknown_files=tuple(unknown),
+        irregular=bool(files.irregular),
     )
 
 
@@ -140,7 +150,7 @@ def _entry_text(entry: DumpEntry) -> str:
 def _read_list(file: Path, files: _UnclaimedFiles, found: list[str], missing: list[str]) -> set[int]:
     """Return the large objects in a list. Raises ValueError if it is not a list or its last line is incomplete."""
     oids = set[int]()
-    with file.open("rb") as lines:
+    with open_regular(file) as lines:
         for line in lines:
             match = _LISTED.fullmatch(line)
             if match is None or not line.endswith(b"\n"):
@@ -226,6 +236,8 @@ class ArchiveListing(Struct, frozen=True, kw_only=True):
     """Tables with the size of their data in the archive, largest first."""
     extensions: tuple[str, ...]
     owners: tuple[str, ...]
+    database_statements: tuple[str, ...]
+    """What belongs to the database itself, secrets masked: only `pg_restore --create` restores it."""
     critical: tuple[str, ...]
     """The dependency chain that sets the minimum restore time: a table, its indexes, its keys."""
     problems: tuple[str, ...]
@@ -247,8 +259,18 @@ def read_listing(path: Path) -> ArchiveListing:
         biggest=tuple((entry_name(entry), entry.weight) for entry in biggest),
         extensions=_extensions(plan),
         owners=tuple(sorted({clean(one.owner) for one in plan.entries if one.owner})),
+        database_statements=_database_statements(plan),
         critical=_critical_path_names(plan), problems=find_problems(path, plan),
     )  # fmt: skip
+
+
+def _database_statements(plan: DumpPlan) -> tuple[str, ...]:
+    owner = () if plan.database_owner is None else (f"owner {clean(plan.database_owner)}",)
+    texts = (text for text in plan.database_statements if not text.startswith("CREATE DATABASE"))
+    lines = (
+        line for text in texts for line in redact(text).splitlines() if line and " SESSION AUTHORIZATION" not in line
+    )
+    return (*owner, *(clean(line) for line in lines))
 
 
 def _extensions(plan: DumpPlan) -> tuple[str, ...]:
@@ -296,6 +318,11 @@ def listing_lines(found: ArchiveListing) -> list[str]:
         lines.append(f"extensions: {', '.join(found.extensions)}")
     if found.owners:
         lines.append(f"owners: {', '.join(found.owners)}")
+    if found.database_statements:
+        lines.append(
+            "of the database itself, not restored without pg_restore --create (the runbook restore can set it):"
+        )
+        lines += [f"  {text}" for text in found.database_statements]
     if found.critical:
         lines.append("critical path, estimated by sizes: " + " → ".join(found.critical))
     return [*lines, *(f"problem: {problem}" for problem in found.problems)]

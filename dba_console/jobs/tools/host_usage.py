@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import psutil
+
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.jobs.tools.scratch_directory import mount_of
 from dba_console.watch.probes.host import file_systems
-from dba_console.watch.probes.host.kernel_counters import DiskStatsParser, parse_cpu, read_boot_s
+from dba_console.watch.probes.host.kernel_counters import CpuReader, DiskReader
 from dba_console.watch.probes.host.kernel_files import ProcStat, read_file, read_stat
 from dba_console.watch.samples.host import Cpu, Disk
 
@@ -61,16 +63,17 @@ class HostMeter:
 
     def __init__(self, data: str | None, written: str | None, clock: Clock = SYSTEM) -> None:
         self._data_device, self._output_device, self._clock = data, written, clock
-        self._parser = DiskStatsParser("/proc", "/sys")
+        self._cpu_reader = CpuReader()
+        self._disk_reader = DiskReader("/proc", "/sys")
 
     def read(self) -> HostCounters:
         now = self._clock.mono_us()
         try:
-            cpu = parse_cpu(read_file("/proc/stat"))
+            cpu = self._cpu_reader.read(read_file("/proc/stat"))
         except (OSError, ValueError):
             cpu = None
         try:
-            disks = {disk.name: disk for disk in self._parser.parse(read_file("/proc/diskstats"), now).devices}
+            disks = {disk.name: disk for disk in self._disk_reader.read(read_file("/proc/diskstats"), now).devices}
         except (OSError, ValueError):
             disks = {}
         return HostCounters(cpu, disks, now)
@@ -120,11 +123,8 @@ def is_local_server(server: QueryConnection) -> bool:
     stat = read_stat("/proc", server.mark.pid)
     if stat is None or not stat.command.startswith(("postgres", "postmaster")):
         return False
-    try:
-        boot_s = read_boot_s("/proc")
-    except (OSError, ValueError):
-        return False
-    return abs(boot_s + stat.start_ticks * TICK_S - server.mark.backend_start_us / 1e6) < _CLOCK_TOLERANCE_S
+    started_s = psutil.boot_time() + stat.start_ticks * TICK_S
+    return bool(abs(started_s - server.mark.backend_start_us / 1e6) < _CLOCK_TOLERANCE_S)
 
 
 def usable_cpus() -> int:

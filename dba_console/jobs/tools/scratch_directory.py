@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from dba_console.core.errors import ConsoleError, UsageError
 from dba_console.watch.probes.host.file_systems import MountEntry, mount_of_path, read_mounts
 from dba_console.watch.probes.host.kernel_files import read_stat
@@ -46,8 +48,8 @@ class FreeSpace(NamedTuple):
 
 def free_space(path: str | Path) -> FreeSpace:
     """Return the free space at a path. Raises OSError."""
-    found = os.statvfs(path)
-    return FreeSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    usage = psutil.disk_usage(str(path))
+    return FreeSpace(usage.free, usage.total)
 
 
 def mount_of(path: str | Path) -> MountEntry | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,13 +17,13 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 from msgspec import Struct
-from psycopg import sql
 
 from dba_console.actions.query_connection import QueryConnection
+from dba_console.core.atomic_files import open_regular
 from dba_console.core.errors import ConsoleError, Unsupported
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.archive_file import open_archive
@@ -117,7 +118,7 @@ def read_decompressed(path: Path, compression: str | None = None) -> Iterator[by
 
 
 def _plain(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(CHUNK_BYTES):
             yield piece
 
@@ -165,15 +166,22 @@ def _lz4(path: Path) -> Iterator[bytes]:
     program = shutil.which("lz4")
     if program is None:
         raise Unsupported("cannot read lz4 data: program lz4 not found", hint="install lz4")
-    yield from program_output([program, "-dc", str(path)])
+    with open_regular(path) as file:
+        yield from program_output([program, "-dc"], source=file)
 
 
-def program_output(command: list[str], environment: dict[str, str] | None = None) -> Iterator[bytes]:
-    """Yield a program's output. Raises DamagedDataError with its message if it fails."""
+def program_output(
+    command: list[str], environment: dict[str, str] | None = None, source: BinaryIO | None = None
+) -> Iterator[bytes]:
+    """Yield a program's output; it reads `source`. Raises DamagedDataError with its message if it fails."""
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment
+            command,
+            stdin=subprocess.DEVNULL if source is None else source,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
         ) as process,
     ):
         assert process.stdout is not None
@@ -242,6 +250,9 @@ def verify_archive(
     problems = list(find_problems(path, plan) if stored is None else stored.problems)
     unknown, read = list[str](), _ReadResult()
     restore = _find_pg_restore(plan, bindir, unknown)
+    if stored is not None and stored.irregular:
+        restore = None
+        unknown.append("pg_restore was not run: it would wait for the data of what is not a file")
     with _pg_restore_check(
         restore, path
     ) as wait_for_problems:  # both read the same files, the second reader from the page cache
@@ -291,7 +302,7 @@ def compare_rows(entry: DumpEntry, dumped: int | None, now: int | None) -> RowCo
         sentence = "rows in the dump cannot be counted in this format"
     elif now is None:
         sentence = (
-            "rows in the database unknown: the table was dropped, is locked, not readable, or too large to count now"
+            "rows in the database unknown: the table was dropped or replaced, is locked, not readable, or too large"
         )
     elif now == dumped:
         sentence = "same number in the database now"
@@ -358,7 +369,8 @@ def _verify_plain(path: Path, plan: DumpPlan) -> VerifyResult:
 
 
 def _find_pg_restore(plan: DumpPlan, bindir: str | None, unknown: list[str]) -> InstalledProgram | None:
-    major = int((plan.dump_version or "0").split(".")[0].rstrip("abcdefghijklmnopqrstuvwxyz") or 0)
+    named = re.match(r"[0-9]{1,3}(?![0-9])", plan.dump_version or "")
+    major = int(named[0]) if named else 0
     try:
         return find_program("pg_restore", at_least=min(major, 99), bindir=bindir)
     except ConsoleError as error:
@@ -432,9 +444,8 @@ def _rows_in_database(server: QueryConnection | None, entry: DumpEntry) -> int |
     """Count the rows of a table in the database; None if that fails."""
     if server is None or entry.schema is None:
         return None
-    query = sql.SQL("select count(*) from only {}").format(sql.Identifier(entry.schema, entry.tag))
     try:
-        return int(server.rows(query.as_string(None), timeout_s=COUNT_S)[0]["count"])
+        return server.count_rows(entry.schema, entry.tag, timeout_s=COUNT_S)
     except ConsoleError:
         return None
 

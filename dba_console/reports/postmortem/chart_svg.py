@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 560, 170
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 12, 24
 DASHES = ("none", "7 3", "2 3", "9 3 2 3")
 SYMBOLS = ("●", "▲", "■", "◆")
+LETTER_WIDTH = 9.0
 SPARK_CELLS = 60
 _NAME_CELLS = 20
 TABLE_ROWS = 60
@@ -35,7 +36,7 @@ class SeriesPath(NamedTuple):
 
 
 class ChartMark(NamedTuple):
-    """A vertical line with its letter."""
+    """A vertical line with its letter, empty if it does not fit."""
 
     x: float
     letter: str
@@ -110,10 +111,20 @@ def chart_view(
         x_ticks=[Tick(axis.x(at), time_text(at)) for at in axis.ticks()],
         limit=None if chart.limit is None else Tick(y(chart.limit), f"{chart.limit_name} {write(chart.limit)}"),
         gaps=[(axis.x(start), round(max(1.0, axis.x(end) - axis.x(start)), 1)) for start, end in gaps],
-        marks=[ChartMark(axis.x(at), letter, text) for at, letter, text in marks],
+        marks=list(_chart_marks(axis, marks)),
         columns=[one.title for one in chart.series],
         rows=list(_table_rows(chart, axis, time_text)),
     )
+
+
+def _chart_marks(axis: TimeAxis, marks: Sequence[tuple[int, str, str]]) -> Iterator[ChartMark]:
+    """Yield the marks; one beside another has no letter of its own, because the two could not be read."""
+    free = 0.0
+    for at_us, letter, text in sorted(marks):
+        x = axis.x(at_us)
+        shown = letter if x >= free else ""
+        free = x + LETTER_WIDTH if shown else free
+        yield ChartMark(x, shown, text)
 
 
 def _scale(values: Sequence[float], chart: EvidenceChart) -> tuple[float, float]:

@@ -33,6 +33,11 @@ class Measured(Struct, frozen=True):
     """When it had this value, if it is one of a moment."""
     session: int = 0
 
+    @property
+    def is_zero(self) -> bool:
+        """Return whether it says that there was nothing of it."""
+        return self.value is not None and self.value.startswith(("0.0s", "none"))
+
 
 class SeriesRange(Struct, frozen=True):
     """A charted value before and during the incident, as text with its unit."""
@@ -55,6 +60,10 @@ class TimelineRow(Struct, frozen=True, kw_only=True):
     who: str
     kind: str
     text: str
+    brief: str = ""
+    """Its sentence in the short timeline; empty: not listed there."""
+    rank: int = 3
+    """0 if the report is about it; of too many rows in the short timeline those with the highest are left out."""
     exact: tuple[str, ...] = ()
     """Lines of the statement or command as executed."""
     source: str
@@ -81,6 +90,10 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Time of that sample."""
     missing: str = ""
     """Why there is no screen."""
+    related: bool = False
+    """It is about the incident, or made in a run that is."""
+    routine: bool = False
+    """Confirmed by one key, as each act of a run is."""
     repeated: bool = False
     """The sample is that of an earlier decision, which has its findings and its screen."""
 
@@ -115,15 +128,21 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
     state: str
     who: str
     session: int = 0
+    related: bool = False
+    """The report is about it, or it answers the main finding."""
     began_us: int | None
     ended_us: int | None
     verdict: str
     inputs: tuple[tuple[str, str], ...] = ()
     steps: RunTable | None = None
     measures: RunTable | None = None
+    sentences: tuple[str, ...] = ()
+    """Steps and measured values in the short form, if they need no table."""
     deviations: tuple[str, ...] = ()
     output: tuple[str, ...] = ()
-    """The last lines of its commands that failed, and lines of their error output."""
+    """The last lines of its commands that failed, and warnings and errors of the others."""
+    error_output: tuple[str, ...] = ()
+    """The last lines of error output of commands that ended well: expected progress, as of pg_dump -v."""
     notes: tuple[str, ...] = ()
     """Damage of its journal, and what is missing."""
 
@@ -194,6 +213,8 @@ class IncidentFacts(Struct, frozen=True, kw_only=True):
     """How the span was chosen."""
     from_us: int
     to_us: int
+    spanned: bool = False
+    """All of the span was asked for: nothing in it is only context."""
     sessions: tuple[SessionFacts, ...]
     moments: tuple[IncidentTime, ...]
     impact: tuple[Measured, ...]
@@ -206,6 +227,8 @@ class IncidentFacts(Struct, frozen=True, kw_only=True):
     changes: tuple[SettingChange, ...] = ()
     charts: tuple[EvidenceChart, ...] = ()
     causes: tuple[Cause, ...] = ()
+    others: tuple[Cause, ...] = ()
+    """Findings that are not part of the incident."""
     gaps: tuple[GapFacts, ...] = ()
     questions: tuple[str, ...] = ()
     """What only people can answer."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,16 +16,8 @@ from dba_console.recording.backlog import Gap
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_reader import StoredRun
 from dba_console.reports.clock_offsets import ClockOffset, measure_offset
-from dba_console.reports.postmortem.episodes import (
-    Episode,
-    ReportScope,
-    RunSpan,
-    read_episodes,
-    scope_of_finding,
-    scope_of_run,
-    scope_of_session,
-    scope_of_span,
-)
+from dba_console.reports.postmortem.decisions import MAX_DECISIONS, find_decisions
+from dba_console.reports.postmortem.episodes import Episode, read_episodes
 from dba_console.reports.postmortem.evidence_charts import draw_charts, ranges_of, read_series
 from dba_console.reports.postmortem.facts import (
     Cause,
@@ -39,15 +32,18 @@ from dba_console.reports.postmortem.facts import (
     SettingChange,
 )
 from dba_console.reports.postmortem.impact import measure_impact
-from dba_console.reports.postmortem.runs import run_facts, runs_within, span_of
-from dba_console.reports.postmortem.story import find_moments, open_questions, summarize_incident, title_of
-from dba_console.reports.postmortem.timeline import (
-    MAX_DECISIONS,
-    SessionEvents,
-    build_timeline,
-    find_decisions,
-    text_of,
+from dba_console.reports.postmortem.responses import answering_runs
+from dba_console.reports.postmortem.runs import run_facts, runs_within, sessions_of_runs, span_of
+from dba_console.reports.postmortem.scope import (
+    ReportScope,
+    RunSpan,
+    scope_of_finding,
+    scope_of_run,
+    scope_of_session,
+    scope_of_span,
 )
+from dba_console.reports.postmortem.story import find_moments, open_questions, summarize_incident, title_of
+from dba_console.reports.postmortem.timeline import SessionEvents, build_timeline, text_of
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.connections import usable_of
 from dba_console.watch.frames.picture import Picture, PictureFacts
@@ -88,6 +84,8 @@ class _Source:
     offset: ClockOffset = _REFERENCE
     runs: list[StoredRun] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    continued: bool = False
+    """It was added because a run of the first session began or was resumed in it."""
 
     @property
     def shift_us(self) -> int:
@@ -102,34 +100,46 @@ class _Source:
 def gather(recording: Recording, asked: Asked, others: Sequence[Recording] = ()) -> IncidentFacts:
     """Return the facts of an incident. The times of `others` are put on the axis of the first recording.
 
-    Raises UsageError if what was asked for is not in the session.
+    Sessions beside it in which its runs began or were resumed are added. Raises UsageError if what was asked for is not
+    in the session.
     """
+    with ExitStack() as opened:
+        return _gather(recording, asked, others, opened)
+
+
+def _gather(recording: Recording, asked: Asked, others: Sequence[Recording], opened: ExitStack) -> IncidentFacts:
     main = _source(0, recording)
-    episodes = read_episodes(main.events)
-    scope = _scope(main, episodes, asked)
+    scope = _scope(main, read_episodes(main.events), asked)
     sources = [main, *(_source(number, other) for number, other in enumerate(others, 1))]
+    _add_continued(sources, scope, opened)
     for source in sources[1:]:
         source.offset = measure_offset(recording, source.recording, scope.from_us, scope.to_us)
-    runs, measured = _runs(sources, scope)
+    runs, by_run = _runs(sources, scope)
+    answering = answering_runs(((run, source.shift_us) for source in sources for run in source.runs), scope)
+    about = {one.run for one in answering} | ({scope.run.run} if scope.run is not None else set())
+    related = about | {part for one in scope.own for part in (one.id, *one.parts)}
     causes = _causes(sources, scope)
-    timeline, omitted = build_timeline((_session_events(one) for one in sources), scope.from_us, scope.to_us)
+    timeline, omitted = build_timeline(_session_events(sources, related), scope.from_us, scope.to_us)
     decisions: list[Decision] = []
     decided = 0
     for source in sources:
         span = source.own(scope.from_us), source.own(scope.to_us)
-        found, count = find_decisions(source.recording, source.events, span, source.index, source.shift_us)
+        found, count = find_decisions(source.recording, source.events, span, source.index, source.shift_us, related)
         decisions, decided = decisions + found, decided + count
-    moments = find_moments(scope, main.events)
+    moments = find_moments(scope, main.events, answering)
+    measured = [number for run in runs if run.run in about or not related for number in by_run[run.run]]
     impact = measured + [one for source in sources for one in _impact(source, scope)]
     charts, ranges = _charts(sources, scope)
     gaps = [one for source in sources for one in _gaps(source, scope)]
     sessions = tuple(_session_facts(one) for one in sources)
+    runs = [replace(one, related=one.run in about) for one in runs]
     return IncidentFacts(
         title=title_of(scope, sessions[0]),
         summary=tuple(summarize_incident(scope, sessions[0], moments, impact, causes, runs)),
         chosen=scope.chosen,
         from_us=scope.from_us,
         to_us=scope.to_us,
+        spanned=scope.spanned,
         sessions=sessions,
         moments=tuple(moments),
         impact=tuple(impact),
@@ -141,6 +151,7 @@ def gather(recording: Recording, asked: Asked, others: Sequence[Recording] = ())
         changes=tuple(one for source in sources for one in _setting_changes(source, scope))[:MAX_ROWS],
         charts=tuple(charts),
         causes=tuple(causes),
+        others=tuple(_others(sources, scope)),
         gaps=tuple(gaps[:MAX_ROWS]),
         questions=tuple(open_questions(scope, moments, runs, gaps)),
         missing=tuple(_missing(sources, sessions, scope, decided)),
@@ -151,9 +162,29 @@ def _source(index: int, recording: Recording) -> _Source:
     return _Source(index, recording, recording.events(), recording.gaps())
 
 
-def _session_events(source: _Source) -> SessionEvents:
-    runs = {run.directory.name: run for run in source.runs}
-    return SessionEvents(source.index, source.events, source.gaps, source.shift_us, runs)
+def _add_continued(sources: list[_Source], scope: ReportScope, opened: ExitStack) -> None:
+    """Add the sessions in which runs of the first one began or were resumed within the span."""
+    main, known = sources[0], {source.recording.directory.resolve() for source in sources}
+    runs, _ = runs_within(main.recording.directory, main.events, scope.from_us, scope.to_us)
+    names = {run.directory.name for run in runs}
+    for path in sessions_of_runs(runs):
+        if path.resolve() in known:
+            continue
+        try:
+            recording = Recording.open(path)
+        except ConsoleError as error:
+            main.problems.append(text_of(f"session {path.name} has a part of a run: {error.message}"))
+            continue
+        opened.callback(recording.close)
+        source = _source(len(sources), recording)
+        source.continued = True
+        if any(one.details.get("run") in names and scope.contains(one.wall_us) for one in source.events):
+            sources.append(source)
+
+
+def _session_events(sources: Sequence[_Source], related: set[str]) -> list[SessionEvents]:
+    runs = {run.directory.name: run for source in sources for run in source.runs}
+    return [SessionEvents(one.index, one.events, one.gaps, one.shift_us, runs, related) for one in sources]
 
 
 def _scope(source: _Source, episodes: list[Episode], asked: Asked) -> ReportScope:
@@ -173,11 +204,11 @@ def _scope(source: _Source, episodes: list[Episode], asked: Asked) -> ReportScop
     to_us = limits[1] if asked.to_us is None else asked.to_us
     if to_us <= from_us:
         raise UsageError("the span of the report is empty: --to is not after --from")
-    return scope_of_span(episodes, from_us, to_us, "the span that was asked for")
+    return scope_of_span(episodes, from_us, to_us)
 
 
 def _find_run(source: _Source, name: str) -> StoredRun:
-    runs, problems = runs_within(source.recording.directory, 0, 1 << 62)
+    runs, problems = runs_within(source.recording.directory, source.events, 0, 1 << 62)
     found = [run for run in runs if run.directory.name.startswith(name) or run.directory.name.endswith(f"-{name}")]
     if name == "last":
         found = runs[-1:]
@@ -195,14 +226,20 @@ def _run_span(run: StoredRun) -> RunSpan:
     return RunSpan(text_of(run.directory.name), text_of(run.about.runbook), began_us, last_us, ending)
 
 
-def _runs(sources: Iterable[_Source], scope: ReportScope) -> tuple[list[ReportedRun], list[Measured]]:
+def _runs(sources: Sequence[_Source], scope: ReportScope) -> tuple[list[ReportedRun], dict[str, list[Measured]]]:
+    """Return the runs, and what each measured."""
     found: list[ReportedRun] = []
-    measured: list[Measured] = []
+    measured: dict[str, list[Measured]] = {}
+    seen: set[str] = set()
     for source in sources:
-        source.runs, source.problems = runs_within(
-            source.recording.directory, source.own(scope.from_us), source.own(scope.to_us)
-        )
-        output = list(source.recording.output()) if source.runs else []
+        span = source.own(scope.from_us), source.own(scope.to_us)
+        runs, problems = runs_within(source.recording.directory, source.events, *span)
+        source.runs = [run for run in runs if run.directory.name not in seen]
+        source.problems += problems
+        seen.update(run.directory.name for run in source.runs)
+    # The output of a run that was resumed is in two sessions.
+    output = [line for source in sources for line in source.recording.output() if line.run in seen]
+    for source in sources:
         for run in source.runs[-MAX_RUNS:]:
             try:
                 facts, numbers = run_facts(run, output, source.index, source.shift_us)
@@ -210,7 +247,7 @@ def _runs(sources: Iterable[_Source], scope: ReportScope) -> tuple[list[Reported
                 source.problems.append(text_of(f"run {run.directory.name}: {error.message}"))
                 continue
             found.append(facts)
-            measured += numbers
+            measured[facts.run] = numbers
     return sorted(found, key=lambda one: one.began_us or 0), measured
 
 
@@ -222,14 +259,17 @@ def _impact(source: _Source, scope: ReportScope) -> Iterator[Measured]:
 
 
 def _causes(sources: Sequence[_Source], scope: ReportScope) -> list[Cause]:
-    """Return the findings of the first session, those of the incident first, the main one at the top; then others'."""
-    ranked = sorted(
-        scope.episodes, key=lambda one: (one is not scope.main, one not in scope.own, one.ended_as == "joined")
-    )
-    found = [_cause(sources[0], one) for one in ranked]
+    """Return the findings of the incident, the main one at the top."""
+    ranked = sorted(scope.own, key=lambda one: (one is not scope.main, one.ended_as == "joined"))
+    return [_cause(sources[0], one) for one in ranked[:MAX_CAUSES]]
+
+
+def _others(sources: Sequence[_Source], scope: ReportScope) -> list[Cause]:
+    """Return the other findings of the first session, and those of other sessions that were open in the span."""
+    found = [_cause(sources[0], one) for one in scope.others[:MAX_CAUSES]]
     for source in sources[1:]:
-        core = source.own(scope.core_us[0]), source.own(scope.core_us[1])
-        found += [_cause(source, one) for one in read_episodes(source.events) if one.urgent and one.overlaps(*core)]
+        span = source.own(scope.from_us), source.own(scope.to_us)
+        found += [_cause(source, one) for one in read_episodes(source.events) if one.urgent and one.overlaps(*span)]
     return found[:MAX_CAUSES]
 
 
@@ -277,17 +317,18 @@ def sentence_of(event: Event) -> str:
 def _charts(sources: Sequence[_Source], scope: ReportScope) -> tuple[list[EvidenceChart], list[SeriesRange]]:
     charts: list[EvidenceChart] = []
     ranges: list[SeriesRange] = []
-    for source in sources:
+    main = sources[0].recording
+    own = (finding_at(main, one) for one in scope.own)
+    names = [name for now in own if now is not None for name in now.series]
+    for source in (one for one in sources if not one.continued):
         recording = source.recording
-        names: list[str] = []
-        for episode in scope.own if source.index == 0 else ():
-            if (now := finding_at(recording, episode)) is not None:
-                names += now.series
-        span = source.own(scope.from_us), source.own(scope.to_us)
-        series = {
-            name: [(wall_us + source.shift_us, value) for wall_us, value in points]
-            for name, points in read_series(recording.points(*span), names).items()
-        }
+        parts = [source, *(one for one in sources if one.continued and source.index == 0)]
+        points = [
+            (wall_us + one.shift_us, point)
+            for one in parts
+            for wall_us, point in one.recording.points(one.own(scope.from_us), one.own(scope.to_us))
+        ]
+        series = read_series(points, names if source.index == 0 else ())
         tick_us = 1_000_000 if recording.meta is None else recording.meta.interval_us
         limits = _limits(recording.picture_at(source.own(scope.core_us[1])))
         charts += draw_charts(series, scope.from_us, scope.to_us, tick_us, limits, source.index)
@@ -387,6 +428,8 @@ def _clock_offset(picture: Picture | None) -> str:
     if picture is None or server is None:
         return "not recorded"
     offset_s = (server.now_us - picture.current["pg.server"].wall_us) / 1e6
+    if abs(offset_s) < 0.0005:
+        return "0 ms"
     return f"{offset_s * 1e3:+.0f} ms" if abs(offset_s) < 10 else f"{offset_s:+.1f} s"
 
 
@@ -407,7 +450,7 @@ def _missing(
         first_us = recording.step(source.own(scope.from_us) - 1, 1)
         if first_us is None or first_us > source.own(scope.to_us):
             found.append(f"session {name} has no samples in the span of the report")
-        elif (late_s := (facts.first_us - scope.from_us) / 1e6) > LATE_S:
+        elif not source.continued and (late_s := (facts.first_us - scope.from_us) / 1e6) > LATE_S:
             found.append(f"session {name} starts {human_duration(late_s)} after the start of the span")
         if facts.offset_us is None:
             found.append(f"session {name}: clock offset not known: {facts.offset_how}; its times are as recorded")
@@ -416,7 +459,7 @@ def _missing(
                 found.append(f"session {name}: {text_of(event.text)}; times before and after are not comparable")
         found += [f"session {name}: {problem}" for problem in source.problems]
     for what, count, shown in (
-        ("findings", len(scope.episodes), MAX_CAUSES),
+        ("findings", max(len(scope.own), len(scope.others)), MAX_CAUSES),
         ("decisions", decisions, MAX_DECISIONS),
         ("runs", sum(len(source.runs) for source in sources), MAX_RUNS),
     ):

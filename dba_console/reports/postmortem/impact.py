@@ -15,11 +15,12 @@ from dba_console.recording.points import Point
 from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import Measured
 from dba_console.reports.postmortem.timeline import text_of
+from dba_console.watch.block_devices import derive_devices
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.connections import usable_of
-from dba_console.watch.frames.io import derive_devices
 from dba_console.watch.frames.picture import PartReading, Picture, PictureFacts
 from dba_console.watch.frames.rates import pair
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.cluster import ClusterNow
 from dba_console.watch.samples.console import AgentHealth
@@ -28,6 +29,7 @@ BASELINE_US = 1_800_000_000
 """Typical values come from at most the half hour before the incident."""
 BASELINE_MIN_S = 60.0
 """Less than a minute before the incident is not typical of anything."""
+OUTAGE = "Time without a connection of the console"
 _GAP_TICKS = 3
 _CLOCK_SET_US = 2_000_000
 """A clock that is further ahead of the monotonic one was set."""
@@ -124,13 +126,9 @@ class _Slots:
 
 
 class _Outages:
-    """Time without a connection of the console itself, by reason."""
+    """Time without a connection of the console itself, with its reasons."""
 
-    _TEXTS = {
-        "no_slots": "The console's own connection refused for lack of slots",
-        "silent": "The server did not answer the console",
-        "lost": "The console's connection was lost",
-    }
+    _TEXTS = {"no_slots": "no slot left", "silent": "no answer", "lost": "connection lost"}
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -142,11 +140,15 @@ class _Outages:
             self._seconds[kind] = self._seconds.get(kind, 0.0) + held_s
 
     def numbers(self) -> Iterator[Measured]:
+        if not self._seconds:
+            return
+        reasons = []
         for kind, seconds in self._seconds.items():
             name, _, by = kind.partition(" ")
-            text = self._TEXTS.get(name, f"The console had no connection ({text_of(name)})")
-            whose = f" (by the {text_of(by)}'s limit)" if by else ""
-            yield Measured(text + whose, human_duration(seconds), "readings of the console's own state")
+            whose = f" by the {text_of(by)}'s limit" if by else ""
+            reasons.append(f"{self._TEXTS.get(name, text_of(name))}{whose} {human_duration(seconds)}")
+        total = human_duration(sum(self._seconds.values()))
+        yield Measured(OUTAGE, f"{total} ({', '.join(reasons)})", "readings of the console's own state")
 
 
 class _DatabaseCounters:
@@ -154,7 +156,7 @@ class _DatabaseCounters:
 
     def __init__(self, from_us: int) -> None:
         self._from_us = from_us
-        self._last: tuple[PartReading, dict[int, postgres.DatabaseStat]] | None = None
+        self._last: tuple[PartReading, dict[int, DatabaseStat]] | None = None
         self._rates: list[float] = []
         self._before_s = self._seconds = 0.0
         self._count = 0
@@ -165,7 +167,7 @@ class _DatabaseCounters:
         if reading is None or (self._last is not None and reading is self._last[0]):
             return
         stats = reading.value()
-        if not isinstance(stats, postgres.DatabaseStats):
+        if not isinstance(stats, DatabaseStats):
             return
         last, self._last = self._last, (reading, {row.oid: row for row in stats.rows})
         if last is None or last[0].boot != reading.boot:
@@ -186,7 +188,7 @@ class _DatabaseCounters:
             self._seconds += seconds
             self._count += count
 
-    def _add_ended(self, rows: list[postgres.DatabaseStat], old: dict[int, postgres.DatabaseStat]) -> None:
+    def _add_ended(self, rows: list[DatabaseStat], old: dict[int, DatabaseStat]) -> None:
         for row in rows:
             before = old.get(row.oid)
             for name in _ENDED_SESSIONS:
@@ -212,8 +214,8 @@ class _DatabaseCounters:
         yield Measured(name, counted, view)
         name = "Transactions below the typical rate"
         if self._before_s < BASELINE_MIN_S:
-            before = human_duration(self._before_s) if self._before_s else "nothing"
-            yield Measured(name, None, f"{before} were recorded before the incident: too little for a typical rate")
+            before = f"only {human_duration(self._before_s)} were" if self._before_s else "nothing was"
+            yield Measured(name, None, f"{before} recorded before the incident: too little for a typical rate")
             return
         usual = median(self._rates)
         lacking = usual * self._seconds - self._count
@@ -230,14 +232,11 @@ _ENDED_SESSIONS = {
     "sessions_fatal": "ended by a fatal error",
     "sessions_killed": "terminated by an administrator",
 }
-_ENDED_SOURCE = (
-    f"pg_stat_database, {', '.join(_ENDED_SESSIONS)}; a connection refused by the limit of its database counts as "
-    "ended by a fatal error, one refused for lack of a slot or by the limit of its role is not counted"
-)
+_ENDED_SOURCE = "pg_stat_database; of refused connections only those by the limit of a database are in it"
 """PostgreSQL: pgstat_shutdown_hook counts a backend that knows its database, CheckMyDatabase refuses after that."""
 
 
-def _transactions(row: postgres.DatabaseStat | None) -> int:
+def _transactions(row: DatabaseStat | None) -> int:
     return 0 if row is None else row.xact_commit + row.xact_rollback
 
 
@@ -401,4 +400,6 @@ class _Replication:
             text = human_bytes(value) if name.endswith("_bytes") else human_duration(value)
             if text == human_duration(0.0):
                 continue
-            yield Measured("Largest replication lag", text, "pg_stat_replication or the standby's positions", at_us)
+            unit = "bytes" if name.endswith("_bytes") else "time"
+            source = "pg_stat_replication or the standby's positions"
+            yield Measured(f"Largest replication lag, {unit}", text, source, at_us)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dba_console.core.units import human_duration
-from dba_console.reports.postmortem.episodes import Episode, ReportScope, RunSpan
+from dba_console.reports.postmortem.episodes import Episode
 from dba_console.reports.postmortem.facts import Cause, GapFacts, IncidentTime, Measured, ReportedRun, SessionFacts
-from dba_console.reports.postmortem.timeline import MAX_NAME, text_of
+from dba_console.reports.postmortem.impact import OUTAGE
+from dba_console.reports.postmortem.responses import AnsweringRun, first_response, last_change
+from dba_console.reports.postmortem.scope import ReportScope, RunSpan
 from dba_console.watch.panels.time_formats import format_rfc3339
 from dba_console.watch.samples.event import Event
 
-_FIRST_ACTS = ("finding.acknowledged", "finding.silenced", "run.started", "note", "mark")
-"""What shows that a person knew of the incident."""
+_NO_FINDING = "no finding above info was open in the span"
 _PROMPTS = (
     "Which customers and services noticed it, and how? The numbers above are those of the database only.",
     "Why did it begin then? What had changed before: releases, load, data, hardware?",
@@ -24,12 +25,18 @@ _PROMPTS = (
 )
 
 
-def find_moments(scope: ReportScope, events: Sequence[Event]) -> list[IncidentTime]:
+def find_moments(scope: ReportScope, events: Sequence[Event], runs: Sequence[AnsweringRun]) -> list[IncidentTime]:
     """Return began, detected, acknowledged, mitigated and ended, each known or with the reason why not."""
     if scope.run is not None:
         return _moments_of_run(scope.run)
     began, detected = _began(scope), _detected(scope)
-    moments = [began, detected, _acknowledged(scope, detected, events), _mitigated(scope), _ended(scope)]
+    moments = [
+        began,
+        detected,
+        _acknowledged(scope, detected, events, runs),
+        _mitigated(scope, runs),
+        _ended(scope),
+    ]
     if began.at_us is None:
         return moments
     start_us = began.at_us
@@ -45,63 +52,55 @@ def _moments_of_run(run: RunSpan) -> list[IncidentTime]:
     lasted_s = (run.last_us - run.began_us) / 1e6
     began = IncidentTime("began", run.began_us, f"first record of run {run.run}", 0.0)
     if not run.ending:
-        return [began, IncidentTime("ended", None, "the run has not ended according to its journal")]
+        how = f"the run has not ended; its last record is {human_duration(lasted_s)} after the first"
+        return [began, IncidentTime("ended", None, how)]
     return [began, IncidentTime("ended", run.last_us, f"last record of the run: {run.ending}", lasted_s)]
 
 
 def _began(scope: ReportScope) -> IncidentTime:
     if not scope.own:
-        return IncidentTime("began", None, _why_no_finding(scope))
+        return IncidentTime("began", None, _NO_FINDING)
     first = min(scope.own, key=lambda one: one.since_us)
     return IncidentTime("began", first.since_us, f"start of {first.id}, as its rule read it (event {first.raised.seq})")
 
 
-def _why_no_finding(scope: ReportScope) -> str:
-    if scope.episodes:
-        ids = ", ".join(dict.fromkeys(one.id for one in scope.episodes))
-        return f"no finding was raised in the span; open already: {ids}"
-    return "no finding was raised in the span"
-
-
 def _detected(scope: ReportScope) -> IncidentTime:
     if not scope.own:
-        return IncidentTime("detected", None, _why_no_finding(scope))
+        return IncidentTime("detected", None, _NO_FINDING)
     first = min(scope.own, key=lambda one: one.raised.wall_us)
     return IncidentTime("detected", first.raised.wall_us, f"finding {first.id} was raised (event {first.raised.seq})")
 
 
-def _acknowledged(scope: ReportScope, detected: IncidentTime, events: Sequence[Event]) -> IncidentTime:
+def _acknowledged(
+    scope: ReportScope, detected: IncidentTime, events: Sequence[Event], runs: Sequence[AnsweringRun]
+) -> IncidentTime:
     detected_us = scope.core_us[0] if detected.at_us is None else detected.at_us
-    acts = [
-        one
-        for one in events
-        if one.kind in _FIRST_ACTS and one.who is not None and detected_us <= one.wall_us <= scope.to_us
-    ]
-    if not acts:
-        return IncidentTime("acknowledged", None, "no act, acknowledgement or note of a person was recorded after that")
-    # By the time of recording: a note about an earlier time does not show that it was known then.
-    first = min(acts, key=lambda one: one.wall_us)
-    names = {"note": "first note", "mark": "first mark", "run.started": "first run was started"}
-    what = names.get(first.kind, first.kind.replace(".", " "))
-    how = f"{what} by {text_of(first.who or '')[:MAX_NAME]} (event {first.seq})"
-    return IncidentTime("acknowledged", first.wall_us, how)
+    first = first_response(scope, detected_us, events, runs)
+    if first is None:
+        why = "no acknowledgement, note or run about it was recorded before it ended"
+        return IncidentTime("acknowledged", None, why)
+    return IncidentTime("acknowledged", first.at_us, first.how)
 
 
-def _mitigated(scope: ReportScope) -> IncidentTime:
+def _mitigated(scope: ReportScope, runs: Sequence[AnsweringRun]) -> IncidentTime:
     main = scope.main
-    if main is None or not scope.own:
-        return IncidentTime("mitigated", None, _why_no_finding(scope))
-    if main.end is None:
-        return IncidentTime("mitigated", None, f"finding {main.id} was still open at the end of the recording")
-    how = "was cleared" if main.ended_as == "cleared" else "became part of another finding"
-    if main.end.wall_us > scope.to_us:
-        return IncidentTime("mitigated", None, f"finding {main.id} was still open at the end of the span")
-    return IncidentTime("mitigated", main.end.wall_us, f"finding {main.id} {how} (event {main.end.seq})")
+    if main is None:
+        return IncidentTime("mitigated", None, _NO_FINDING)
+    severe = [one for one in scope.own if one.rank == main.rank]
+    last = max(severe, key=lambda one: one.end_us(1 << 62))
+    if last.ended_as == "joined":  # it lasted as long as the one that it became part of
+        last = max(scope.own, key=lambda one: one.end_us(1 << 62))
+    if last.end is None or last.end.wall_us > scope.to_us:
+        of = "recording" if last.end is None else "span"
+        return IncidentTime("mitigated", None, f"finding {last.id} was still open at the end of the {of}")
+    change = last_change(runs, last.end.wall_us)
+    after = f"; change before it: {change}" if change else ""
+    return IncidentTime("mitigated", last.end.wall_us, f"finding {last.id} was cleared (event {last.end.seq}){after}")
 
 
 def _ended(scope: ReportScope) -> IncidentTime:
     if not scope.own:
-        return IncidentTime("ended", None, _why_no_finding(scope))
+        return IncidentTime("ended", None, _NO_FINDING)
     still_open = [one.id for one in scope.own if one.end is None or one.end.wall_us > scope.to_us]
     if still_open:
         return IncidentTime("ended", None, f"still open at the end: {', '.join(dict.fromkeys(still_open))}")
@@ -132,8 +131,8 @@ def summarize_incident(
     known = {one.name: one for one in moments}
     began, ended = known["began"], known["ended"]
     if scope.run is not None:
-        ending = scope.run.ending or "it has not ended"
-        yield f"{where}: run of {scope.run.runbook}, {human_duration(ended.after_s)}: {ending}."
+        lasted = f", {human_duration(ended.after_s)}: {scope.run.ending}" if scope.run.ending else f": {ended.how}"
+        yield f"{where}: run of {scope.run.runbook}{lasted}."
         if scope.own:
             yield f"Findings raised meanwhile: {', '.join(dict.fromkeys(one.id for one in scope.own))}."
     elif began.at_us is None:
@@ -143,20 +142,24 @@ def summarize_incident(
         lasted = f"lasted {human_duration(ended.after_s)}" if ended.at_us is not None else f"was {ended.how}"
         yield f"It began at {_utc(began.at_us)} UTC and {lasted}."
         yield "It was " + "; ".join(_after(known[name]) for name in ("detected", "acknowledged", "mitigated")) + "."
+    if scope.main is not None:
+        yield f"This report is about {scope.chosen}."
     headline = [f"{one.name}: {one.value}" for one in impact if one.name in _HEADLINES and _is_notable(one)]
     if headline:
         yield ". ".join(headline) + "."
-    if runs:
-        yield "Runbooks: " + ", ".join(f"{run.runbook} by {run.who or 'unknown'} ({run.state})" for run in runs) + "."
+    for words, chosen in (("Runs about it", True), ("Other runs", False)):
+        named = [f"{run.runbook} by {run.who or 'unknown'} ({run.state})" for run in runs if run.related is chosen]
+        if named:
+            yield f"{words}: {', '.join(named)}."
 
 
 def _is_notable(one: Measured) -> bool:
-    return one.session == 0 and one.value is not None and not one.value.startswith(("0.0s", "none"))
+    return one.session == 0 and one.value is not None and not one.is_zero and not one.value.startswith("0.")
 
 
 _HEADLINES = frozenset(
     ("All ordinary connection slots in use", "Transactions below the typical rate", "Longest lock wait",
-     "All tasks stalled on I/O", "Write outage")
+     "All tasks stalled on I/O", "Write outage", OUTAGE)
 )  # fmt: skip
 
 
@@ -191,7 +194,7 @@ def open_questions(
     for gap in gaps[:5]:
         lasted = human_duration(max(0, gap.to_us - gap.from_us) / 1e6)
         yield f"What happened from {_utc(gap.from_us)} UTC on for {lasted}? Nothing was recorded: {gap.reason}."
-    for run in runs:
+    for run in (one for one in runs if one.related):
         if run.deviations:
             yield f"Run {run.run} deviated from its document {len(run.deviations)} times: should the document change?"
         if run.state not in ("done", "running"):

@@ -1,10 +1,10 @@
-"""The timeline of an incident and the decisions in it, from the events of its sessions."""
+"""The timeline of an incident, from the events of its sessions."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -13,20 +13,16 @@ from msgspec.structs import replace
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.recording.backlog import Gap
-from dba_console.recording.recording import Recording
 from dba_console.recording.run_reader import StoredRun
-from dba_console.reports.postmortem.facts import Decision, TimelineRow
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.derive import LAST_EVENTS, derive
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.findings import not_silenced, sort_by_urgency
-from dba_console.watch.panels.overview import show_text
+from dba_console.reports.postmortem.brief_lines import brief_line
+from dba_console.reports.postmortem.facts import TimelineRow
 from dba_console.watch.samples.event import Event
 
 MAX_ROWS = 400
 MAX_TEXT = 600
 MAX_NAME = 80
 MAX_EXACT_LINES = 20
+_NEAR_US = 60_000_000
 _HIDDEN = frozenset(
     ("heartbeat", "block.asked", "block.seen", "block.started", "step.started", "wait.began", "rows.chosen",
      "journal.began", "undo.offered", "block.skipped", "input.given", "console.detach")
@@ -51,7 +47,9 @@ class SessionEvents(NamedTuple):
     shift_us: int
     """Added to their times."""
     runs: Mapping[str, StoredRun] = {}
-    """Its runs by id: an event has only the beginning of a long record."""
+    """Runs by id: an event has only the beginning of a long record."""
+    related: Container[str] = ()
+    """Ids of the runs and findings that the report is about: the acts of these runs are in the short timeline."""
 
 
 def text_of(text: str) -> str:
@@ -67,9 +65,10 @@ def build_timeline(
     rows: list[TimelineRow] = []
     for session in sessions:
         rows += _event_rows(session, from_us - session.shift_us, to_us - session.shift_us)
-        rows += [_gap_row(gap, session) for gap in session.gaps if _in_span(gap, session.shift_us, from_us, to_us)]
+        gaps = [gap for gap in session.gaps if _in_span(gap, session.shift_us, from_us, to_us)]
+        rows += [_gap_row(near, session) for near in _near_gaps(gaps)]
     rows.sort(key=lambda row: row.at_us)
-    return _limit(rows)
+    return limit_rows(rows, MAX_ROWS, _importance)
 
 
 def _event_rows(session: SessionEvents, from_us: int, to_us: int) -> Iterator[TimelineRow]:
@@ -98,14 +97,19 @@ def _in_span(gap: Gap, shift_us: int, from_us: int, to_us: int) -> bool:
 
 def _row(event: Event, session: SessionEvents) -> TimelineRow:
     at_us, recorded_us = event.happened_us + session.shift_us, event.wall_us + session.shift_us
+    text, exact, name = text_of(event.text), _exact_text(event, session.runs), str(event.details.get("run"))
+    related = (str(event.details.get("id")) if event.kind.startswith("finding.") else name) in session.related
+    brief = brief_line(event, text, session.runs.get(name), related=related, exact=exact)
     return TimelineRow(
         at_us=at_us,
         recorded_us=None if recorded_us == at_us else recorded_us,
         session=session.number,
         who=_AGENT if event.who is None else text_of(event.who)[:MAX_NAME],
         kind=clean(event.kind)[:40],
-        text=text_of(event.text),
-        exact=_exact_text(event, session.runs),
+        text=text,
+        brief=text_of(brief.text),
+        rank=brief.rank,
+        exact=exact,
         source=_source(event),
         severity=event.severity if event.severity in ("warning", "critical") else "info",
     )
@@ -117,17 +121,35 @@ def _source(event: Event) -> str:
     return f"event {event.seq}{where}"
 
 
-def _gap_row(gap: Gap, session: SessionEvents) -> TimelineRow:
-    seconds = max(0, gap.to_us - gap.from_us) / 1e6
+def _near_gaps(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:
+    """Yield gaps with one reason that follow each other within a minute."""
+    found: list[Gap] = []
+    for gap in gaps:
+        if found and (gap.reason != found[-1].reason or gap.from_us - found[-1].to_us > _NEAR_US):
+            yield found
+            found = []
+        found.append(gap)
+    if found:
+        yield found
+
+
+def _gap_row(gaps: Sequence[Gap], session: SessionEvents) -> TimelineRow:
+    seconds = sum(max(0, gap.to_us - gap.from_us) for gap in gaps) / 1e6
+    several = f" in {len(gaps)} gaps" if len(gaps) > 1 else ""
+    text = text_of(
+        f"no samples for {seconds:.0f} s{several} ({sum(gap.samples for gap in gaps)} missing): {gaps[0].reason}"
+    )
     return TimelineRow(
-        at_us=gap.from_us + session.shift_us,
+        at_us=gaps[0].from_us + session.shift_us,
         session=session.number,
         who=_AGENT,
         kind="gap",
-        text=text_of(f"no samples for {seconds:.0f} s ({gap.samples} missing): {gap.reason}"),
+        text=text,
+        brief=text,
+        rank=2,
         source="gaps of the session",
         severity="warning",
-        last_us=gap.to_us + session.shift_us,
+        last_us=gaps[-1].to_us + session.shift_us,
     )
 
 
@@ -152,12 +174,17 @@ def _exact_text(event: Event, runs: Mapping[str, StoredRun]) -> tuple[str, ...]:
     return (*shown, "…") if len(lines) > MAX_EXACT_LINES else tuple(shown)
 
 
-def _limit(rows: list[TimelineRow]) -> tuple[list[TimelineRow], list[tuple[str, int]]]:
-    """Return at most MAX_ROWS rows, the most important ones, and the number of events left out by kind."""
-    if len(rows) <= MAX_ROWS:
+def limit_rows(
+    rows: list[TimelineRow], most: int, importance: Callable[[TimelineRow], int]
+) -> tuple[list[TimelineRow], list[tuple[str, int]]]:
+    """Return at most that many rows, the most important ones, and the number of events left out by kind.
+
+    `importance` is 0 for the most important rows.
+    """
+    if len(rows) <= most:
         return rows, []
-    ranked = sorted(range(len(rows)), key=lambda at: (_importance(rows[at]), at))
-    kept = set(ranked[:MAX_ROWS])
+    ranked = sorted(range(len(rows)), key=lambda at: (importance(rows[at]), at))
+    kept = set(ranked[:most])
     left: Counter[str] = Counter()
     for at, row in enumerate(rows):
         if at not in kept:
@@ -166,84 +193,9 @@ def _limit(rows: list[TimelineRow]) -> tuple[list[TimelineRow], list[tuple[str, 
 
 
 def _importance(row: TimelineRow) -> int:
-    """Return 0 for what people did and critical findings, more for less important rows."""
+    """Return 0 for what people did, critical findings, more for less important rows."""
     if row.kind in DECISION_KINDS or row.kind in _ACTS or row.severity == "critical":
         return 0
     if row.kind in ("finding.raised", "finding.cleared", "gap", "clock.jump") or row.kind.startswith("server."):
         return 1
     return 2 if row.severity == "warning" else 3
-
-
-# Decisions of operators, each with what the screen showed at that moment.
-
-MAX_DECISIONS = 60
-MAX_SCREENS = 12
-"""Screens of a report; further decisions have the findings that were open, and their time for `replay --at`."""
-WIDTH = 100
-HISTORY_US = 600_000_000
-STALE_US = 60_000_000
-"""A sample older than this does not show what was on the screen."""
-
-
-def find_decisions(
-    recording: Recording, events: Sequence[Event], span_us: tuple[int, int], session: int, shift_us: int
-) -> tuple[list[Decision], int]:
-    """Return the first decisions between two times of the recording, and how many there are; `shift_us` is added to
-    their times."""
-    found: list[Decision] = []
-    count = 0
-    questions: dict[tuple[str, str], str] = {}
-    screens = _Screens(recording)
-    for event in events:
-        if event.kind != "block.asked" and event.kind not in DECISION_KINDS:
-            continue
-        key = str(event.details.get("run") or ""), str(event.details.get("block") or "")
-        if event.kind == "block.asked":
-            questions[key] = event.text
-        elif event.who is not None and span_us[0] <= event.happened_us <= span_us[1]:
-            count += 1
-            if count > MAX_DECISIONS:
-                continue
-            question = questions.pop(key, "") if event.kind != "deviation" else ""
-            found.append(screens.decision(event, event.happened_us, question, session, shift_us))
-    return found, count
-
-
-class _Screens:
-    """Draws the overview as it was; one for decisions within one sample."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._shown: set[int] = set()
-
-    def decision(self, event: Event, at_us: int, question: str, session: int, shift_us: int) -> Decision:
-        picture = self._recording.picture_at(at_us)
-        decision = Decision(
-            at_us=at_us + shift_us, session=session, who=text_of(event.who or "")[:MAX_NAME], text=text_of(event.text),
-            asked=text_of(question),
-        )  # fmt: skip
-        if picture is None or at_us - picture.wall_us > STALE_US:
-            return replace(decision, missing="no sample was recorded within the minute before")
-        screen_us = picture.wall_us + shift_us
-        if picture.wall_us in self._shown:
-            return replace(decision, screen_us=screen_us, repeated=True)
-        drawn = len(self._shown) < MAX_SCREENS
-        self._shown.add(picture.wall_us)
-        history = ChartHistory()
-        if drawn:
-            history.extend(self._recording.points(picture.wall_us - HISTORY_US, picture.wall_us))
-        events = self._recording.events(to_us=picture.wall_us, limit=LAST_EVENTS) if drawn else []
-        # Notes about that time may have been added later: they were not on the screen.
-        events = [one for one in events if one.wall_us <= picture.wall_us]
-        frame = derive(picture, history, events)
-        decision = replace(decision, screen_us=screen_us, findings=tuple(_sentences(frame)))
-        if not drawn:
-            why = f"not one of the first {MAX_SCREENS} of the report; `dba-console replay --at` shows it"
-            return replace(decision, missing=why)
-        lines = show_text(frame, None, WIDTH, history).splitlines()
-        return replace(decision, screen=tuple(clean(one) for one in lines))
-
-
-def _sentences(frame: Frame) -> list[str]:
-    found = sort_by_urgency(not_silenced(frame.findings))
-    return [text_of(f"{one.severity}: {one.text}") for one in found]

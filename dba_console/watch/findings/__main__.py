@@ -13,15 +13,16 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from dba_console.core.declarations import declared_fields, table_lines
-from dba_console.core.thresholds import Limits
+from dba_console.core.declarations import table_rows
 from dba_console.core.units import human_duration
 from dba_console.watch.findings.finding_groups import LINKS
-from dba_console.watch.findings.rule import Rule
-from dba_console.watch.findings.rule_engine import FAMILIES
+from dba_console.watch.findings.rule import Family, Rule
+from dba_console.watch.findings.rule_engine import FAMILIES, RULES
+from dba_console.watch.findings.thresholds import threshold_kind, threshold_name
 from dba_console.watch.samples.sample import PARTS
 
 WIDTH = 120
+_ORDER = [rule.name for rule in RULES]
 HEAD = """# Findings
 
 Printed by `python -m dba_console.watch.findings`; a test compares it with the rules.
@@ -37,7 +38,9 @@ once if the server itself reports that it has lasted that long.
 
 The thresholds are set in `[findings.FAMILY]` of the configuration file, as in `[findings.disks]`,
 `full_warning_pct = 85.0`; `findings.off` names rules that do not run. Units are in the names: `_pct` a percentage from
-0 to 100, `_s` seconds, `_bytes`, `_per_s`.
+0 to 100, `_s` seconds, `_bytes`, `_per_s`. The kind of a default: *measured* was read off an incident or a measurement,
+*computed* is a constant or default of PostgreSQL or the kernel, or a multiple of one, *judgement* is ours or that of
+another monitoring tool.
 
 Stories are incidents on production servers that thresholds are taken from. S1: page cache was reclaimed, I/O stopped,
 and 250 connections filled up. S2: a nightly dump ended later each month. S7: removing a 100 GB backup stopped all I/O
@@ -52,9 +55,17 @@ def render_markdown() -> str:
         lines += [f"## {family.title}", ""]
         for rule in family.rules:
             lines += [*_rule(rule), ""]
-        if declared_fields(kind := declared_fields(Limits)[family.limits].type):
-            lines += [*table_lines(kind, f"findings.{family.limits}."), ""]
+        lines += [*_thresholds(family), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _thresholds(family: Family) -> Iterator[str]:
+    yield "| name | value | default | kind | meaning |"
+    yield "|---|---|---|---|---|"
+    for kind in family.thresholds:
+        for name, row in zip(kind.__struct_fields__, table_rows(kind, f"findings.{family.name}."), strict=True):
+            *start, meaning = row.split(" | ", 3)
+            yield " | ".join([*start, threshold_kind(getattr(kind, name)) or "–", meaning])
 
 
 def _index() -> Iterator[str]:
@@ -84,7 +95,7 @@ def _rule_facts(rule: Rule) -> Iterator[str]:
     gone = f"when not seen for {human_duration(rule.clear_after_s)}" if rule.clear_after_s else "when it is gone"
     yield f"Raised {seen}, cleared {gone}"
     causes = list(dict.fromkeys(link.cause for link in LINKS if link.effect == rule.name))
-    effects = list(dict.fromkeys(link.effect for link in LINKS if link.cause == rule.name))
+    effects = sorted({link.effect for link in LINKS if link.cause == rule.name}, key=_ORDER.index)
     if causes:
         yield f"May be explained by {_names(causes)}"
     if effects:
@@ -92,7 +103,7 @@ def _rule_facts(rule: Rule) -> Iterator[str]:
     if rule.runbook is not None:
         yield f"Runbook: `{rule.runbook}`"
     if rule.settings:
-        yield f"Thresholds: {_names(f'findings.{setting}' for setting in rule.settings)}"
+        yield f"Thresholds: {_names(f'findings.{threshold_name(one)}' for one in rule.settings)}"
     if rule.source:
         yield f"Source: {rule.source}"
 

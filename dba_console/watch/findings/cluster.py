@@ -10,13 +10,33 @@ from itertools import combinations
 
 from dba_console.core.clock import rfc3339
 from dba_console.core.sanitize import clean
-from dba_console.core.units import human_duration
+from dba_console.core.units import human_bytes, human_duration
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal
-from dba_console.watch.frames.cluster import node_at, only_primary, sender_of
-from dba_console.watch.frames.replication import lsn_text
+from dba_console.watch.findings.thresholds import Judgement, Measured, RuleThresholds
+from dba_console.watch.frames.cluster import cutover_of, cutover_text, node_at, only_primary, release_text, sender_of
+from dba_console.watch.lsn import lsn_text
 from dba_console.watch.samples.cluster import ClusterDetails, ClusterNow, NodeNow, PoolerNow
 
+
+class ClusterLimits(RuleThresholds, frozen=True):
+    """`[findings.cluster]`."""
+
+    family = "cluster"
+
+    unreachable_s: Judgement[float] = 10.0
+    """A node or pooler has not answered for this long: most restarts are over by then, but not the shutdown checkpoint
+    of large shared_buffers."""
+    follow_s: Judgement[float] = 10.0
+    """A standby that could follow the primary's timeline has not done so for this long."""
+    paused_s: Judgement[float] = 60.0
+    """A pooler's database has been paused for this long; the pause of a cutover is over by then."""
+    held_s: Measured[float] = 15.0
+    """A cutover has held clients for this long: ten times what one usually takes."""
+
+
 PART = "cluster"
+REPLAY_BYTES = 16 << 20
+"""WAL of a standby, not replayed yet, that is named: one segment."""
 
 
 def split_brain(s: RuleContext) -> Iterator[Signal]:
@@ -69,6 +89,7 @@ def _split_brain_signal(now: ClusterNow, nodes: Sequence[NodeNow]) -> Signal:
             "lsns": [lsn_text(one.lsn) or "?" for one in nodes],
             "poolers": routes,
         },
+        runbook="split-brain",
         advice="Decide which primary stays. Let no client write to the other: pause the poolers that route to it, stop "
         "it and its supervisor; keep its data directory until the commits that only it has are known.",
     )
@@ -115,7 +136,7 @@ def dead_timeline(s: RuleContext) -> Iterator[Signal]:
         assert primary is not None
         since_us = memo.setdefault(one.name, s.mono_us)
         why = _cannot_follow_reason(s, one, primary)
-        if why or s.mono_us - since_us >= s.limits.cluster.follow_s * 1e6:
+        if why or s.mono_us - since_us >= s.limits.of(ClusterLimits).follow_s * 1e6:
             yield _dead_timeline_signal(one, primary, why)
 
 
@@ -181,10 +202,40 @@ def _dead_timeline_signal(one: NodeNow, primary: NodeNow, why: str) -> Signal:
             "primary_lsn": lsn_text(primary.lsn),
             "receiver": one.receiver,
         },
+        runbook="standby-rebuild" if why else None,
         advice="Use pg_rewind against the primary, or rebuild it from a base backup."
         if why
         else "Check that its primary_conninfo points to the primary, and recovery_target_timeline is latest.",
     )
+
+
+def standby_differs(s: RuleContext) -> Iterator[Signal]:
+    """A standby had replayed further than its primary has written, which was asked after it: a lag of 0 B is false, and
+    their data differ. It replayed WAL that the primary does not have, as a former primary does that was not rewound.
+    """
+    now, memo = s.picture.now(PART, ClusterNow), s.memo("standby-differs")
+    primary = None if now is None else only_primary(now.nodes)
+    if now is None or primary is None or primary.lsn is None:
+        memo.clear()
+        return
+    for one in _standbys(now, primary):
+        earlier = [(at_us, lsn) for at_us, lsn in memo.get(one.name, ()) if at_us > primary.role_from_us]
+        further = max((lsn for at_us, lsn in earlier if at_us < primary.asked_us), default=0)
+        memo[one.name] = [*earlier, (one.at_us, one.replayed_lsn or 0)][-3:]
+        if further > primary.lsn and one.timeline == primary.timeline:
+            yield Signal(
+                severity="critical",
+                subject=one.name,
+                text=f"Standby {clean(one.name)} has replayed up to {lsn_text(further)}, further than primary "
+                f"{clean(primary.name)} has written, {lsn_text(primary.lsn)}: their data differ",
+                evidence={
+                    "replayed_lsn": lsn_text(further),
+                    "primary_lsn": lsn_text(primary.lsn),
+                    "timeline": one.timeline,
+                },
+                runbook="standby-rebuild",
+                advice="Do not promote it, and let no reader use it. Rebuild it: pg_rewind, or a new base backup.",
+            )
 
 
 def node_unreachable(s: RuleContext) -> Iterator[Signal]:
@@ -194,7 +245,11 @@ def node_unreachable(s: RuleContext) -> Iterator[Signal]:
         return
     asked: Sequence[NodeNow | PoolerNow] = (*now.nodes, *now.poolers)
     for one in asked:
-        if not one.error or one.since_us is None or s.now_us - one.since_us < s.limits.cluster.unreachable_s * 1e6:
+        if (
+            not one.error
+            or one.since_us is None
+            or s.now_us - one.since_us < s.limits.of(ClusterLimits).unreachable_s * 1e6
+        ):
             continue
         node = one if isinstance(one, NodeNow) else None
         yield Signal(
@@ -227,13 +282,20 @@ def no_primary(s: RuleContext) -> Iterator[Signal]:
         memo.clear()
         return
     since_us, since_mono_us = memo.setdefault("since", (s.now_us, s.mono_us))
-    if s.mono_us - since_mono_us < s.limits.cluster.unreachable_s * 1e6:
+    if s.mono_us - since_mono_us < s.limits.of(ClusterLimits).unreachable_s * 1e6:
         return
     was = [one for one in now.nodes if one.role == "primary"]
-    standbys = sorted((one for one in now.nodes if one.answers), key=lambda one: one.lsn or 0, reverse=True)
+    standbys = sorted((one for one in now.nodes if one.answers), key=_received_and_replayed, reverse=True)
+    starting = [one for one in now.nodes if one.starting]
     text = f"No node of {clean(now.name)} is primary"
     text += "".join(f"; {clean(one.name)} was primary, at {lsn_text(one.lsn)}: {clean(one.error)}" for one in was)
-    text += "".join(f"; standby {clean(one.name)} has received up to {lsn_text(one.lsn)}" for one in standbys)
+    text += "".join(f"; {clean(one.name)} is starting: {clean(one.error)}" for one in starting if one not in was)
+    text += "".join(f"; standby {clean(one.name)} has received up to {lsn_text(one.lsn)}{_to_replay(one)}"
+                    for one in standbys)  # fmt: skip
+    advice = "Start the old primary if it can be started: that loses nothing. Otherwise use the runbook failover."
+    if starting:
+        advice = f"{clean(starting[0].name)} is recovering from a crash, or starting: wait, nothing is lost then. "
+        advice += "The runbook failover shows how far it is; go on with it only if the recovery takes too long."
     yield Signal(
         severity="critical",
         subject=now.name,
@@ -247,8 +309,18 @@ def no_primary(s: RuleContext) -> Iterator[Signal]:
         },
         since_us=since_us,
         runbook="failover",
-        advice="Start the old primary if it can be started: that loses nothing. Otherwise use the runbook failover.",
+        advice=advice,
     )
+
+
+def _received_and_replayed(one: NodeNow) -> tuple[int, int]:
+    return one.lsn or 0, one.replayed_lsn or 0
+
+
+def _to_replay(one: NodeNow) -> str:
+    """Return what a standby has still to replay, if that takes noticeable time."""
+    left = (one.lsn or 0) - (one.replayed_lsn or one.lsn or 0)
+    return f", {human_bytes(left)} of it not replayed" if left >= REPLAY_BYTES else ""
 
 
 def _streams_from_other_server(nodes: Sequence[NodeNow]) -> bool:
@@ -268,7 +340,7 @@ def pooler_paused(s: RuleContext) -> Iterator[Signal]:
     for pooler in () if now is None else now.poolers:
         for one in () if pooler.error else pooler.databases:
             since_us = one.paused_since_us
-            if not one.paused or since_us is None or s.now_us - since_us < s.limits.cluster.paused_s * 1e6:
+            if not one.paused or since_us is None or s.now_us - since_us < s.limits.of(ClusterLimits).paused_s * 1e6:
                 continue
             lasted = human_duration((s.now_us - since_us) / 1e6)
             yield Signal(
@@ -282,12 +354,43 @@ def pooler_paused(s: RuleContext) -> Iterator[Signal]:
             )
 
 
+def clients_held(s: RuleContext) -> Iterator[Signal]:
+    """A cutover has held clients for 15 seconds: poolers are paused, or databases accept no connections. It may wait
+    for its operator, or its agent has ended.
+    """
+    now = s.picture.now(PART, ClusterNow)
+    mark = None if now is None else cutover_of(now.nodes)
+    if now is None or mark is None or mark.held_since_us is None:
+        return
+    held_s = (s.now_us - mark.held_since_us) / 1e6
+    if held_s < s.limits.of(ClusterLimits).held_s:
+        return
+    waiting = sum(one.clients_waiting for pooler in now.poolers if not pooler.error for one in pooler.databases)
+    yield Signal(
+        severity="critical",
+        subject=now.name,
+        text=f"Clients of {clean(now.name)} are held for {human_duration(held_s)}, {waiting} wait in poolers: "
+        f"{cutover_text(mark, rfc3339(mark.begun_us) or '?')}",
+        evidence={
+            "run": clean(mark.run),
+            "host": clean(mark.host),
+            "operator": clean(mark.operator),
+            "held_since": rfc3339(mark.held_since_us),
+            "clients_waiting": waiting,
+        },
+        since_us=mark.held_since_us,
+        advice=f"Release them: {release_text(mark)}",
+    )
+
+
+THRESHOLDS = (ClusterLimits,)
 RULES: tuple[Rule, ...] = (
     Rule(
         name="split-brain",
         title="Two nodes of the cluster are primaries at the same time",
         parts=(PART,),
         check=split_brain,
+        runbook="split-brain",
         clear_after_s=5.0,
         source="PostgreSQL: pg_is_in_recovery(), pg_control_system(); a role changes to standby only by a restart",
     ),
@@ -296,8 +399,9 @@ RULES: tuple[Rule, ...] = (
         title="A standby is on a timeline that the primary has left",
         parts=(PART,),
         check=dead_timeline,
+        runbook="standby-rebuild",
         clear_after_s=5.0,
-        settings=("cluster.follow_s",),
+        settings=(ClusterLimits.follow_s,),
         source="PostgreSQL: timelines (continuous-archiving), timeline history files",
     ),
     Rule(
@@ -306,7 +410,7 @@ RULES: tuple[Rule, ...] = (
         parts=(PART,),
         check=node_unreachable,
         clear_after_s=0.0,
-        settings=("cluster.unreachable_s",),
+        settings=(ClusterLimits.unreachable_s,),
     ),
     Rule(
         name="no-primary",
@@ -315,9 +419,27 @@ RULES: tuple[Rule, ...] = (
         check=no_primary,
         warm_up_s=10.0,
         clear_after_s=0.0,
-        settings=("cluster.unreachable_s",),
+        settings=(ClusterLimits.unreachable_s,),
         source="PostgreSQL: pg_is_in_recovery(), pg_stat_wal_receiver",
         runbook="failover",
+    ),
+    Rule(
+        name="standby-differs",
+        title="A standby is further than its primary",
+        parts=(PART,),
+        check=standby_differs,
+        runbook="standby-rebuild",
+        clear_after_s=5.0,
+        source="PostgreSQL: pg_last_wal_replay_lsn(), pg_current_wal_lsn(); a standby has only WAL of its primary",
+    ),
+    Rule(
+        name="clients-held",
+        title="A cutover holds clients",
+        parts=(PART,),
+        check=clients_held,
+        clear_after_s=0.0,
+        settings=(ClusterLimits.held_s,),
+        source="its mark on the nodes, pg_db_role_setting; PgBouncer: SHOW POOLS (cl_waiting)",
     ),
     Rule(
         name="pooler-paused",
@@ -325,7 +447,7 @@ RULES: tuple[Rule, ...] = (
         parts=(PART,),
         check=pooler_paused,
         clear_after_s=0.0,
-        settings=("cluster.paused_s",),
+        settings=(ClusterLimits.paused_s,),
         source="PgBouncer: PAUSE, SHOW DATABASES (usage)",
     ),
 )

@@ -138,10 +138,10 @@ class FillEstimate(NamedTuple):
     full_in_s: float | None = None
 
 
-def estimate_fill(s: RuleContext, slots: SlotUsage) -> FillEstimate:
-    """Return the estimate, at most RECOMPUTE_US old; empty if the count did not rise recently."""
+def estimate_fill(s: RuleContext, slots: SlotUsage, from_pct: float) -> FillEstimate:
+    """Return the estimate, at most RECOMPUTE_US old; empty below `from_pct`, or if the count did not rise recently."""
     memo = s.memo("connection-growth")
-    if slots.pct < s.limits.connections.date_from_pct or not (_is_rising(s, slots) or s.is_open("connections-filling")):
+    if slots.pct < from_pct or not (_is_rising(s, slots) or s.is_open("connections-filling")):
         memo.clear()
         return FillEstimate()
     known: FillEstimate | None = memo.get("date")

@@ -26,12 +26,64 @@ from dba_console.watch.findings.connection_slots import (
     newcomer_clause,
     server_start_us,
 )
-from dba_console.watch.findings.idle_transactions import IDLE_IN_TRANSACTION
+from dba_console.watch.findings.idle_transactions import IDLE_IN_TRANSACTION, IdleTransactionLimits
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, find_outage, keep_signals_briefly, latch
+from dba_console.watch.findings.thresholds import Judgement, Measured, Ordered, RuleThresholds
 from dba_console.watch.frames.connections import ACTIVE, is_client
 from dba_console.watch.frames.model import Connections
 from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.postgres import Activity, Sessions
+
+
+class ConnectionLimits(RuleThresholds, frozen=True):
+    """`[findings.connections]`: slots, storms, limits. Percentages are of the usable connections: max_connections minus
+    both reserves."""
+
+    family = "connections"
+
+    near_pct: Judgement[float] = 85.0
+    """Used from this percentage: a warning."""
+    critical_pct: Judgement[float] = 95.0
+    """Used from this percentage: critical."""
+    clear_pct: Judgement[float] = 80.0
+    """A finding open because of the percentage clears below this."""
+    full_in_s: Judgement[float] = 600.0
+    """Full within this time at steady growth: a warning."""
+    critical_in_s: Measured[float] = 90.0
+    """Full within this time: critical."""
+    date_from_pct: Judgement[float] = 40.0
+    """No warning by estimate below this percentage: a starting server fills too."""
+    critical_date_from_pct: Judgement[float] = 60.0
+    """No critical finding by estimate below this percentage."""
+    storm_window_s: Judgement[float] = 15.0
+    """Growth within this time is a storm, not a trend."""
+    storm_least: Judgement[int] = 30
+    """Minimum of new connections within the window for a storm: a pool opens ten or twenty at once."""
+    storm_pct: Judgement[float] = 20.0
+    """And the minimum percentage of the usable connections."""
+    storm_majority_pct: Judgement[float] = 50.0
+    """The percentage of the growth that one application, or one user, must account for."""
+    storm_warn_pct: Judgement[float] = 50.0
+    """A storm is info while a smaller percentage of the usable connections is used, and a warning from there."""
+    start_grace_s: Judgement[float] = 120.0
+    """After a server start clients reconnect: a storm within this time is info."""
+    limit_near_pct: Judgement[float] = 90.0
+    """Percentage of a CONNECTION LIMIT of a role or database, or of max_wal_senders: a warning."""
+    limit_clear_pct: Judgement[float] = 80.0
+    """A finding about such a limit clears below this."""
+    limit_least: Judgement[int] = 5
+    """Smaller limits are meant to be reached: one job at a time."""
+
+    @classmethod
+    def in_order(cls) -> Ordered:
+        return (
+            (cls.clear_pct, cls.near_pct, cls.critical_pct),
+            (cls.storm_warn_pct, cls.critical_pct),
+            (cls.critical_in_s, cls.full_in_s),
+            (cls.date_from_pct, cls.critical_date_from_pct),
+            (cls.limit_clear_pct, cls.limit_near_pct),
+        )
+
 
 # The finding `connection-storm`: one application or user opens many connections in a short time.
 #
@@ -89,7 +141,7 @@ def connection_storm(s: RuleContext) -> Iterator[Signal]:
 
 def _storm_severity(s: RuleContext, slots: SlotUsage, memo: dict[str, Any]) -> Severity:
     """By the share of slots used, by any client: that is what a storm endangers."""
-    limits = s.limits.connections
+    limits = s.limits.of(ConnectionLimits)
     if latch(memo, "critical", at=slots.pct >= limits.critical_pct, until=slots.pct >= limits.near_pct):
         return "critical"
     steps_back = slots.pct >= limits.storm_warn_pct * CLEAR_SHARE
@@ -97,7 +149,7 @@ def _storm_severity(s: RuleContext, slots: SlotUsage, memo: dict[str, Any]) -> S
 
 
 def _rising_storm(s: RuleContext, slots: SlotUsage, sessions: Sessions) -> Storm | None:
-    limits = s.limits.connections
+    limits = s.limits.of(ConnectionLimits)
     before = lowest_count(s, limits.storm_window_s)
     grown = 0 if before is None else slots.used - before
     if grown < max(limits.storm_least, slots.usable * limits.storm_pct / 100):
@@ -128,7 +180,7 @@ def _known_begin_us(s: RuleContext, by: str, name: str) -> int | None:
 def _continuing_storm(s: RuleContext, slots: SlotUsage, sessions: Sessions, memo: dict[str, Any]) -> Storm | None:
     """Return the known storm, while it holds half of what it opened and the slots are nearly used up."""
     known: Storm | None = memo.get("storm")
-    if known is None or slots.pct < s.limits.connections.near_pct:
+    if known is None or slots.pct < s.limits.of(ConnectionLimits).near_pct:
         return None
     if s.mono_us - memo.get("counted_us", 0) < RECOUNT_US:
         return known
@@ -150,7 +202,7 @@ def _note_start(s: RuleContext, sessions: Sessions) -> None:
 def _seconds_after_restart(s: RuleContext, storm: Storm) -> float | None:
     """Return the seconds from an observed restart to its start; None if too long, or no restart was observed."""
     after_s = age_s(storm.began_us, s.memo(STARTS).get("again_us"))
-    return after_s if after_s is not None and after_s < s.limits.connections.start_grace_s else None
+    return after_s if after_s is not None and after_s < s.limits.of(ConnectionLimits).start_grace_s else None
 
 
 def _storm_signal(s: RuleContext, slots: SlotUsage, storm: Storm, back_s: float | None, severity: Severity) -> Signal:
@@ -200,12 +252,19 @@ STORM = Rule(
     check=keep_signals_briefly("pg.activity", connection_storm),
     warm_up_s=15.0,
     clear_after_s=20.0,
-    settings=("connections.storm_window_s", "connections.storm_least", "connections.storm_pct",
-              "connections.storm_majority_pct", "connections.storm_warn_pct", "connections.start_grace_s",
-              "connections.near_pct", "connections.critical_pct"),
-    source="stories S1 (250 slots used up within a minute or two, by retries); pools start with ten to twenty",
+    settings=(
+        ConnectionLimits.storm_window_s,
+        ConnectionLimits.storm_least,
+        ConnectionLimits.storm_pct,
+        ConnectionLimits.storm_majority_pct,
+        ConnectionLimits.storm_warn_pct,
+        ConnectionLimits.start_grace_s,
+        ConnectionLimits.near_pct,
+        ConnectionLimits.critical_pct,
+    ),
+    source="an incident (250 slots used up within a minute or two, by retries); pools start with ten to twenty",
     runbook="connection-storm",
-)  # fmt: skip
+)
 
 
 # The finding `connection-limit`: CONNECTION LIMIT of a role or database, and max_wal_senders; only if such a limit is
@@ -228,7 +287,7 @@ def connection_limit(s: RuleContext) -> Iterator[Signal]:
 
 
 def _near_limits(s: RuleContext) -> Iterator[Signal]:
-    sessions = s.facts.sessions
+    sessions, limits = s.facts.sessions, s.limits.of(ConnectionLimits)
     known = _limits(s)
     if sessions is None or not known:
         return
@@ -242,7 +301,7 @@ def _near_limits(s: RuleContext) -> Iterator[Signal]:
         subject = f"{kind} {phrases.display_name(name)}"
         used = counts[kind][name]
         near = 100.0 * used / limit
-        if s.over(near, s.limits.connections.limit_near_pct, s.limits.connections.limit_clear_pct, LIMIT, subject):
+        if s.over(near, limits.limit_near_pct, limits.limit_clear_pct, LIMIT, subject):
             yield _near_signal(subject, kind, name, used, limit)
 
 
@@ -252,7 +311,7 @@ def _limits(s: RuleContext) -> list[tuple[str, str, int]]:
     if server is None or s.facts.server is None:
         return []
     if memo.get("server") is not server:
-        least = s.limits.connections.limit_least
+        least = s.limits.of(ConnectionLimits).limit_least
         roles = [("role", role.name, role.connection_limit) for role in s.facts.server.roles if not role.superuser]
         databases = [("database", one.name, one.connection_limit) for one in s.facts.server.databases]
         walsenders = [("server", "walsenders", s.facts.number("max_wal_senders") or 0)]
@@ -290,10 +349,14 @@ CONNECTION_LIMIT = Rule(
     parts=("pg.activity",),
     check=keep_signals_briefly("pg.activity", connection_limit),
     clear_after_s=20.0,
-    settings=("connections.limit_near_pct", "connections.limit_clear_pct", "connections.limit_least"),
+    settings=(
+        ConnectionLimits.limit_near_pct,
+        ConnectionLimits.limit_clear_pct,
+        ConnectionLimits.limit_least,
+    ),
     source="PostgreSQL: CREATE ROLE, CREATE DATABASE (CONNECTION LIMIT), max_wal_senders (19.6)",
     runbook="connection-storm",
-)  # fmt: skip
+)
 
 
 FILLING = "connections-filling"
@@ -307,15 +370,16 @@ def connections_filling(s: RuleContext) -> Iterator[Signal]:
 
     A warning at 85 %, a little before the 90 % of check_postgres (action backends), so that the finding comes before
     the alarm; critical at its 95 %. By estimate: a warning if full within ten minutes, critical within ninety seconds,
-    the time from the first symptom to "too many clients" in story S1. Also critical if the console itself is refused.
+    the time from the first symptom to "too many clients" in an incident. Also critical if the console itself is
+    refused.
     """
     slots, memo = current_usage(s), s.memo(FILLING)
     if slots is None:
         memo.clear()
         return
-    limits = s.limits.connections
+    limits = s.limits.of(ConnectionLimits)
     near = s.over(slots.pct, limits.near_pct, limits.clear_pct, FILLING)
-    date = estimate_fill(s, slots)
+    date = estimate_fill(s, slots, limits.date_from_pct)
     critical = latch(memo, "critical", at=_is_critical(s, slots, date), until=slots.pct >= limits.near_pct)
     factor = 2.0 if s.is_open(FILLING) else 1.0
     dated = date.full_in_s is not None and date.full_in_s <= factor * limits.full_in_s
@@ -341,7 +405,7 @@ def _panel(s: RuleContext, slots: SlotUsage, memo: dict[str, Any]) -> Connection
 
 
 def _is_critical(s: RuleContext, slots: SlotUsage, date: FillEstimate) -> bool:
-    limits = s.limits.connections
+    limits = s.limits.of(ConnectionLimits)
     if slots.pct >= limits.critical_pct or (slots.blind and _is_refused(s)):
         return True
     soon = date.full_in_s is not None and date.full_in_s <= limits.critical_in_s
@@ -391,6 +455,7 @@ def _filling_signal(
     )
 
 
+THRESHOLDS = (ConnectionLimits, IdleTransactionLimits)
 RULES: tuple[Rule, ...] = (
     Rule(
         name=FILLING,
@@ -399,13 +464,19 @@ RULES: tuple[Rule, ...] = (
         check=keep_signals_briefly(lambda s: "connections.used" in s.point, connections_filling),
         raise_after_s=0.5,
         clear_after_s=20.0,
-        settings=("connections.near_pct", "connections.critical_pct", "connections.clear_pct",
-                  "connections.full_in_s", "connections.critical_in_s", "connections.date_from_pct",
-                  "connections.critical_date_from_pct"),
-        source="check_postgres (backends: 90 %, 95 %), story S1",
+        settings=(
+            ConnectionLimits.near_pct,
+            ConnectionLimits.critical_pct,
+            ConnectionLimits.clear_pct,
+            ConnectionLimits.full_in_s,
+            ConnectionLimits.critical_in_s,
+            ConnectionLimits.date_from_pct,
+            ConnectionLimits.critical_date_from_pct,
+        ),
+        source="check_postgres (backends: 90 %, 95 %)",
         runbook="connection-storm",
     ),
     STORM,
     CONNECTION_LIMIT,
     IDLE_IN_TRANSACTION,
-)  # fmt: skip
+)

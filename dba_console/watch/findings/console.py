@@ -7,11 +7,32 @@ from collections.abc import Iterator
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, find_outage
+from dba_console.watch.findings.thresholds import Judgement, RuleThresholds
 from dba_console.watch.frames.panel_status import is_fresh
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.host import ProcessTitles
 from dba_console.watch.samples.sample import PARTS
+
+
+class ConsoleLimits(RuleThresholds, frozen=True):
+    """`[findings.console]`."""
+
+    family = "console"
+
+    late_share_pct: Judgement[float] = 50.0
+    """A tick is overdue if it starts later by this percentage of the interval."""
+    late_ticks: Judgement[int] = 5
+    """This many overdue ticks in a row are reported."""
+    unanswered_s: Judgement[float] = 30.0
+    """A query of the console has had no answer within its time limit for this long."""
+    stuck_s: Judgement[float] = 3.0
+    """A file system or process has not answered for this long."""
+    lagging_s: Judgement[float] = 10.0
+    """The recording has been behind for this long."""
+    dropped_s: Judgement[float] = 300.0
+    """How long dropped samples are reported."""
+
 
 # The console's own state: connection, ticks, lanes, recording.
 
@@ -53,10 +74,10 @@ def console_late(s: RuleContext) -> Iterator[Signal]:
         return
     memo = s.memo("console-late")
     tick_us = s.picture.tick_us
-    late = tick_us > 0 and health.late_us >= tick_us * s.limits.console.late_share_pct / 100
+    late = tick_us > 0 and health.late_us >= tick_us * s.limits.of(ConsoleLimits).late_share_pct / 100
     memo["late"] = memo.get("late", 0) + 1 if late else 0
     unanswered = _unanswered_parts(s, memo.setdefault("asked", {}))
-    if memo["late"] >= s.limits.console.late_ticks:
+    if memo["late"] >= s.limits.of(ConsoleLimits).late_ticks:
         behind = human_duration(health.late_us / 1e6)
         yield Signal(
             severity="warning",
@@ -83,7 +104,7 @@ def _unanswered_parts(s: RuleContext, asked: dict[str, int]) -> dict[str, float]
             asked.setdefault(name, s.mono_us)
         elif asked:
             asked.pop(name, None)
-    least = s.limits.console.unanswered_s
+    least = s.limits.of(ConsoleLimits).unanswered_s
     waited = {name: (s.mono_us - since_us) / 1e6 for name, since_us in asked.items()}
     return {name: age_s for name, age_s in waited.items() if age_s >= max(least, PARTS[name].every_s)}
 
@@ -118,7 +139,7 @@ def lane_stuck(s: RuleContext) -> Iterator[Signal]:
     for lane in lanes:
         begun_us, wall_us = memo.setdefault(lane, (s.mono_us, s.now_us))
         stuck_s = (s.mono_us - begun_us) / 1e6
-        if stuck_s >= s.limits.console.stuck_s:
+        if stuck_s >= s.limits.of(ConsoleLimits).stuck_s:
             yield Signal(
                 severity="warning",
                 subject=clean(lane),
@@ -150,12 +171,12 @@ def recording_lags(s: RuleContext) -> Iterator[Signal]:
     memo["dropped"] = health.dropped
     if health.recording in ("lagging", "failed"):
         memo.setdefault("since_us", s.mono_us)
-        lagged = s.mono_us - memo["since_us"] >= s.limits.console.lagging_s * 1e6
+        lagged = s.mono_us - memo["since_us"] >= s.limits.of(ConsoleLimits).lagging_s * 1e6
         if health.recording == "failed" or lagged:
             yield _recording_signal(health, *_recording_text(health))
         return
     memo.pop("since_us", None)
-    if s.mono_us - memo.get("dropped_us", -(10**15)) < s.limits.console.dropped_s * 1e6:
+    if s.mono_us - memo.get("dropped_us", -(10**15)) < s.limits.of(ConsoleLimits).dropped_s * 1e6:
         yield _recording_signal(
             health, f"{health.dropped} samples are missing in the recording: its disk was too slow", None
         )
@@ -185,6 +206,7 @@ def _recording_signal(health: AgentHealth, text: str, effect: str | None) -> Sig
     )
 
 
+THRESHOLDS = (ConsoleLimits,)
 RULES: tuple[Rule, ...] = (
     Rule(
         name="console-blind",
@@ -200,7 +222,11 @@ RULES: tuple[Rule, ...] = (
         title="The console's ticks are overdue, or its queries get no answer",
         parts=("self",),
         check=console_late,
-        settings=("console.late_share_pct", "console.late_ticks", "console.unanswered_s"),
+        settings=(
+            ConsoleLimits.late_share_pct,
+            ConsoleLimits.late_ticks,
+            ConsoleLimits.unanswered_s,
+        ),
         source="the agent's own schedule: interval and time limits",
     ),
     Rule(
@@ -209,7 +235,7 @@ RULES: tuple[Rule, ...] = (
         parts=("self",),
         check=lane_stuck,
         clear_after_s=5.0,
-        settings=("console.stuck_s",),
+        settings=(ConsoleLimits.stuck_s,),
         source="the deadlines of these reads, 0.2 to 0.3 s (watch/probes/host)",
     ),
     Rule(
@@ -217,7 +243,10 @@ RULES: tuple[Rule, ...] = (
         title="The recording is behind, has failed, or dropped samples",
         parts=("self",),
         check=recording_lags,
-        settings=("console.lagging_s", "console.dropped_s"),
+        settings=(
+            ConsoleLimits.lagging_s,
+            ConsoleLimits.dropped_s,
+        ),
         source="the recorder counts as lagging from 5 s (recording/recorder.py)",
     ),
 )

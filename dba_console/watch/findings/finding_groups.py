@@ -10,41 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dba_console.watch.findings.rule import SEVERITY_RANKS, Rule, Signal, Value
+from dba_console.watch import subjects
+from dba_console.watch.findings.rule import SEVERITY_RANKS, CausalLink, Rule, Signal, effect_is, same_evidence
 from dba_console.watch.samples.findings import Severity
 
-# Which rule explains which: declared once, most likely cause first.
-
-
-@dataclass(frozen=True, slots=True)
-class CausalLink:
-    """`effect` happens because of `cause`, if both are present and `applies` agrees; `conjunction` joins the two
-    sentences.
-
-    Signals once joined stay joined while both last. The finding is named after the cause, unless `keeps_name`: then
-    the runbook treats the effect.
-    """
-
-    effect: str
-    cause: str
-    conjunction: str = " because "
-    applies: Callable[[Signal, Signal], bool] = lambda effect, cause: True
-    keeps_name: bool = False
-
-
-def effect_is(name: str, *values: Value) -> Callable[[Signal, Signal], bool]:
-    """Return a check that the effect has one of these values in its evidence."""
-    return lambda effect, cause: effect.evidence.get(name) in values
-
-
-def same_evidence(effect_name: str, cause_name: str) -> Callable[[Signal, Signal], bool]:
-    """Return a check that both signals have the same value in their evidence: a pid, a mount."""
-
-    def applies(effect: Signal, cause: Signal) -> bool:
-        value = effect.evidence.get(effect_name)
-        return value is not None and value == cause.evidence.get(cause_name)
-
-    return applies
+# Which rule explains which: declared once, most likely cause first; within a subject by the subject.
 
 
 def _holds_slots(effect: Signal, cause: Signal) -> bool:
@@ -59,38 +29,10 @@ def _storm_is_active(effect: Signal, cause: Signal) -> bool:
     return isinstance(active, int) and isinstance(opened, int) and 2 * active >= opened
 
 
-def _explains_most_of_age(effect: Signal, cause: Signal) -> bool:
-    """Whether the held-back part is most of the age: freezing everything else would not help."""
-    age, held = effect.evidence.get("xid_age"), cause.evidence.get("holder_xid_age")
-    return isinstance(age, int) and isinstance(held, int) and 2 * held >= age
-
-
 def _holds(signal: Signal, *contents: str) -> bool:
     """Whether one of these is on the signal's file system."""
     holds = signal.evidence.get("holds")
     return isinstance(holds, list) and not set(contents).isdisjoint(holds)
-
-
-def _on_wal(effect: Signal, cause: Signal) -> bool:
-    """Whether WAL is on the file system that fills up."""
-    return _holds(effect, "wal")
-
-
-def _disk_is_full(effect: Signal, cause: Signal) -> bool:
-    """Whether the disk of WAL or data is full: then the server stops."""
-    used_pct = cause.evidence.get("used_pct")
-    return isinstance(used_pct, float) and used_pct >= 99.0 and _holds(cause, "wal", "data")
-
-
-def _vacuums_without_effect(effect: Signal, cause: Signal) -> bool:
-    """Whether the table is vacuumed and the rows remain: an old snapshot still needs them."""
-    vacuums = effect.evidence.get("vacuums")
-    return isinstance(vacuums, int) and vacuums > 0
-
-
-def _no_vacuum_came(effect: Signal, cause: Signal) -> bool:
-    """Whether no vacuum ran although the table allows it."""
-    return effect.evidence.get("vacuums") == 0 and effect.evidence.get("autovacuum_enabled") is True
 
 
 LINKS: tuple[CausalLink, ...] = (
@@ -117,41 +59,11 @@ LINKS: tuple[CausalLink, ...] = (
     # An active session that blocks others while the disk is stalled is itself blocked.
     CausalLink("lock-blocker", "io-stalled", applies=effect_is("root_state", "active")),
     CausalLink("dump-blocks", "dump-late", "; ", same_evidence("root_pid", "pid")),
-    CausalLink("io-stalled", "reclaim-stall", ", while "),
-    CausalLink("io-stalled", "device-saturated"),
-    CausalLink("io-slow", "io-stalled"),
-    CausalLink("io-slow", "device-saturated"),
-    CausalLink("cache-dropped", "reclaim-stall", " and "),
-    CausalLink("memory-reclaim", "reclaim-stall", ", while "),
-    CausalLink("cache-reread", "reclaim-stall", " after "),
-    CausalLink("cache-reread", "cache-dropped"),
-    CausalLink("cache-reread", "memory-reclaim", " after "),
-    CausalLink("xid-wraparound", "horizon-held", applies=_explains_most_of_age, keeps_name=True),
-    CausalLink("horizon-held", "idle-in-transaction", applies=same_evidence("pid", "pid")),
-    CausalLink("autovacuum-behind", "horizon-held", applies=_vacuums_without_effect),
-    CausalLink("autovacuum-behind", "autovacuum-off", applies=_no_vacuum_came),
-    CausalLink("autovacuum-behind", "autovacuum-busy", applies=_no_vacuum_came),
-    CausalLink("slot-retention", "standby-gone", applies=same_evidence("last_pid", "pid")),
-    CausalLink("replication-lag", "replay-paused"),
-    CausalLink("replication-lag", "wal-receiver-down"),
-    CausalLink("wal-receiver-down", "replay-paused", ", and none starts while "),
-    CausalLink("disk-filling", "slot-retention", applies=_on_wal),
-    CausalLink("disk-filling", "archive-failing", applies=_on_wal),
-    CausalLink("disk-filling", "archive-backlog", applies=_on_wal),
-    CausalLink("disk-filling", "temp-spill", applies=same_evidence("mount", "mount")),
-    # A stopped postmaster gives neither a connection nor an answer; a refusal needs one that runs.
-    CausalLink("server-down", "postmaster-stopped", applies=effect_is("outage", "timeout", "silent", "other")),
-    CausalLink("server-down", "disk-filling", applies=_disk_is_full),
-    # A stall explains a server that does not answer, but not a refusal.
-    CausalLink("server-down", "io-stalled", applies=effect_is("outage", "silent")),
-    CausalLink("server-down", "reclaim-stall", applies=effect_is("outage", "silent")),
-    CausalLink("server-restarted", "version-changed", ": "),
-    CausalLink("server-restarted", "oom-kill", applies=effect_is("crashed", True, None)),
-    CausalLink("server-down", "oom-kill"),
     CausalLink("lane-stuck", "io-stalled"),
     CausalLink("console-blind", "connection-storm"),
     CausalLink("console-blind", "connections-filling"),
     CausalLink("recording-lags", "disk-filling", applies=lambda effect, cause: _holds(cause, "session")),
+    *(link for family in subjects.families().values() for link in family.links),
 )
 
 

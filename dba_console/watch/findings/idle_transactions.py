@@ -13,10 +13,35 @@ from dba_console.core.units import human_count, human_duration
 from dba_console.watch.findings import phrases
 from dba_console.watch.findings.lock_waits import LockBlocker, current_waits
 from dba_console.watch.findings.rule import SEVERITY_RANKS, Rule, RuleContext, Signal, keep_signals_briefly
+from dba_console.watch.findings.thresholds import Judgement, Ordered, RuleThresholds
 from dba_console.watch.frames.connections import IN_TRANSACTION, is_client
 from dba_console.watch.frames.sessions import xid_age
+from dba_console.watch.safety.readings import Xids
 from dba_console.watch.samples.findings import Severity
-from dba_console.watch.samples.postgres import Activity, Sessions, Xids
+from dba_console.watch.samples.postgres import Activity, Sessions
+
+
+class IdleTransactionLimits(RuleThresholds, frozen=True):
+    """`[findings.connections]`: sessions idle in transaction."""
+
+    family = "connections"
+
+    idle_transaction_s: Judgement[float] = 60.0
+    """A session idle in transaction that has held a transaction id or a snapshot for this long is info."""
+    idle_transaction_warning_s: Judgement[float] = 300.0
+    """And from this time a warning."""
+    idle_transaction_bare_s: Judgement[float] = 900.0
+    """One that holds neither, only its locks, is info from this time."""
+    idle_transaction_blocks_s: Judgement[float] = 2.0
+    """Idle for this long while others wait for it: a warning at once."""
+    idle_transaction_critical_behind: Judgement[int] = 5
+    """This many sessions waiting for it ..."""
+    idle_transaction_critical_s: Judgement[float] = 30.0
+    """... for this long: critical."""
+
+    @classmethod
+    def in_order(cls) -> Ordered:
+        return ((cls.idle_transaction_s, cls.idle_transaction_warning_s),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +56,14 @@ class IdleTransaction:
     blocks_s: float
     horizon_xids: int | None
     """Transactions since the oldest row version it keeps VACUUM from removing; None if it holds none."""
+
+
+def is_long_idle_in_transaction(s: RuleContext, row: Activity | None) -> bool:
+    """Whether it is idle in transaction so long that waits for it belong to `idle-in-transaction`."""
+    if row is None or row.state not in IN_TRANSACTION:
+        return False
+    idle_s = age_s(s.facts.server_time_us("pg.activity"), row.state_change)
+    return idle_s is not None and idle_s >= s.limits.of(IdleTransactionLimits).idle_transaction_blocks_s
 
 
 def idle_in_transaction(s: RuleContext) -> Iterator[Signal]:
@@ -55,7 +88,7 @@ def idle_in_transaction(s: RuleContext) -> Iterator[Signal]:
 
 
 def _idle_transaction(s: RuleContext, sessions: Sessions, row: Activity) -> IdleTransaction | None:
-    limits = s.limits.connections
+    limits = s.limits.of(IdleTransactionLimits)
     idle_s = age_s(sessions.now_us, row.state_change)
     if idle_s is None or idle_s < min(limits.idle_transaction_blocks_s, limits.idle_transaction_s):
         return None
@@ -83,7 +116,7 @@ def _horizon_xids(s: RuleContext, row: Activity) -> int | None:
 def _severity(
     s: RuleContext, row: Activity, idle_s: float, behind: int, blocks_s: float, horizon: int | None
 ) -> Severity | None:
-    limits = s.limits.connections
+    limits = s.limits.of(IdleTransactionLimits)
     forced = s.facts.number("autovacuum_freeze_max_age")
     if behind >= limits.idle_transaction_critical_behind and blocks_s >= limits.idle_transaction_critical_s:
         return "critical"
@@ -151,9 +184,14 @@ IDLE_IN_TRANSACTION = Rule(
     parts=("pg.activity",),
     check=keep_signals_briefly("pg.activity", idle_in_transaction),
     clear_after_s=5.0,
-    settings=("connections.idle_transaction_s", "connections.idle_transaction_warning_s",
-              "connections.idle_transaction_bare_s", "connections.idle_transaction_blocks_s",
-              "connections.idle_transaction_critical_behind", "connections.idle_transaction_critical_s"),
+    settings=(
+        IdleTransactionLimits.idle_transaction_s,
+        IdleTransactionLimits.idle_transaction_warning_s,
+        IdleTransactionLimits.idle_transaction_bare_s,
+        IdleTransactionLimits.idle_transaction_blocks_s,
+        IdleTransactionLimits.idle_transaction_critical_behind,
+        IdleTransactionLimits.idle_transaction_critical_s,
+    ),
     source="PostgreSQL: idle_in_transaction_session_timeout (19.11), Routine Vacuuming (24.1)",
     runbook="idle-in-transaction",
-)  # fmt: skip
+)

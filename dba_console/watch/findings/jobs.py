@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from dba_console.core.clock import rfc3339
 from dba_console.core.sanitize import clean
-from dba_console.core.thresholds import JobLimits
 from dba_console.core.units import human_duration
 from dba_console.watch.findings.phrases import (
     are_sessions_fresh,
@@ -21,12 +20,38 @@ from dba_console.watch.findings.phrases import (
     since_reading_s,
 )
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal
+from dba_console.watch.findings.thresholds import Judgement, RuleThresholds
 from dba_console.watch.frames.connections import ACTIVE
 from dba_console.watch.frames.job_sessions import find_jobs, job_name
 from dba_console.watch.frames.sessions import wait_text
 from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.jobs import JobKey, Jobs, JobStatistics, RunningJob
-from dba_console.watch.samples.postgres import Activity
+from dba_console.watch.samples.postgres import Activity, Server
+from dba_console.watch.wait_events import explained_wait
+
+
+class JobLimits(RuleThresholds, frozen=True):
+    """`[findings.jobs]`."""
+
+    family = "jobs"
+
+    late_factor: Judgement[float] = 1.5
+    """A job is overdue when it takes this many times its typical duration, and"""
+    late_over_s: Judgement[float] = 600.0
+    """this much longer than typical."""
+    missing_factor: Judgement[float] = 1.5
+    """A dump is missing when none has finished for this many of its typical intervals, and for"""
+    missing_longest_factor: Judgement[float] = 1.1
+    """this many times the longest typical interval."""
+    missing_runs: Judgement[int] = 4
+    """Known runs that a typical interval needs."""
+    missing_interval_s: Judgement[float] = 3600.0
+    """Dumps at shorter intervals are manual or tests."""
+    missing_run_s: Judgement[float] = 5.0
+    """Dumps shorter than this may start and end between two readings, so none of them counts as missing."""
+    missing_given_up: Judgement[float] = 10.0
+    """After this many intervals it counts as discontinued, not as missing."""
+
 
 # Dumps that ran regularly and no longer do; counts only observed time.
 
@@ -38,8 +63,9 @@ def dump_missing(s: RuleContext) -> Iterator[Signal]:
     """No dump has finished for longer than its interval; counted from the end of the last one.
 
     None has finished for one and a half typical intervals, nor for longer than the longest typical interval: a nightly
-    dump is missed by noon (story S2), and weekends without one raise nothing. Only if the whole time was observed, no
-    other user dumped that database, and none is running now.
+    dump is missed by noon, and weekends without one raise nothing. Only if the whole time was observed, no other user
+    and no new job of another format dumped that database, and none is running now. Dumps of several formats are
+    several jobs.
     """
     jobs = s.picture.now("jobs", Jobs)
     if jobs is None or not jobs.past or not are_sessions_fresh(s):
@@ -49,16 +75,16 @@ def dump_missing(s: RuleContext) -> Iterator[Signal]:
         age_s, watched_s = _age_s(s, jobs, past.last_ended_us), _age_s(s, jobs, past.watched_since_us)
         if age_s is None or watched_s is None or min(age_s, watched_s) < allowed_s:
             continue
-        given_up = age_s > s.limits.jobs.missing_given_up * (past.interval_s or 0.0)
-        if not (given_up or (past.kind, past.database) in running or _dumped_by_other_user(s, jobs, past, allowed_s)):
-            yield _missing_signal(past, age_s, watched_s)
+        given_up = age_s > s.limits.of(JobLimits).missing_given_up * (past.interval_s or 0.0)
+        if not (given_up or (past.kind, past.database) in running or _dumped_otherwise(s, jobs, past, allowed_s)):
+            yield _missing_signal(past, age_s, watched_s, past.format if jobs.has_formats(past.key) else None)
 
 
 def _regular_dumps(s: RuleContext, jobs: Jobs) -> list[tuple[JobStatistics, float]]:
     """Return the regular dumps, each with the longest allowed time without one; computed once per reading."""
     memo, at_us = s.memo("dump-missing"), s.picture.current["jobs"].part.at_us
     if memo.get("at_us") != at_us:
-        allowed = [(past, _allowed_s(past, s.limits.jobs)) for past in jobs.past]
+        allowed = [(past, _allowed_s(past, s.limits.of(JobLimits))) for past in jobs.past]
         memo["at_us"] = at_us
         memo["regular"] = [(past, seconds) for past, seconds in allowed if seconds is not None]
     regular: list[tuple[JobStatistics, float]] = memo["regular"]
@@ -77,18 +103,28 @@ def _allowed_s(past: JobStatistics, limits: JobLimits) -> float | None:
     return max(limits.missing_factor * past.interval_s, limits.missing_longest_factor * longest_s)
 
 
-def _dumped_by_other_user(s: RuleContext, jobs: Jobs, past: JobStatistics, allowed_s: float) -> bool:
-    """Whether another user dumped that database within the allowed time."""
+def _dumped_otherwise(s: RuleContext, jobs: Jobs, past: JobStatistics, allowed_s: float) -> bool:
+    """Whether another user, or the same one in another format, dumped that database within the allowed time. A dump in
+    another format that ran beside this one before does not replace it."""
     for other in jobs.past:
         if (other.kind, other.database) == (past.kind, past.database) and other is not past:
+            if other.user == past.user and _ran_beside(other, past):
+                continue
             age_s = _age_s(s, jobs, other.last_ended_us)
             if age_s is not None and age_s < allowed_s:
                 return True
     return False
 
 
-def _missing_signal(past: JobStatistics, age_s: float, watched_s: float) -> Signal:
-    name, every = job_name(past.kind, past.database), human_duration(past.interval_s)
+def _ran_beside(other: JobStatistics, past: JobStatistics) -> bool:
+    """Whether the other job had runs before the last one of this ended, by its number of intervals."""
+    if other.last_ended_us is None or other.interval_s is None or past.last_ended_us is None:
+        return False
+    return other.last_ended_us - int(other.intervals * other.interval_s * 1e6) < past.last_ended_us
+
+
+def _missing_signal(past: JobStatistics, age_s: float, watched_s: float, form: str | None) -> Signal:
+    name, every = job_name(past.kind, past.database, form), human_duration(past.interval_s)
     last_us = past.last_ended_us or 0
     if watched_s >= age_s:
         text = f"No {name} has finished for {human_duration(age_s)}, typically every {every}; the last finished at "
@@ -97,10 +133,10 @@ def _missing_signal(past: JobStatistics, age_s: float, watched_s: float) -> Sign
         text += "the last observed finished at "
     return Signal(
         severity="warning",
-        subject=job_subject(past.key),
+        subject=job_subject(past.key, form),
         text=text + _local_time_text(last_us),
         evidence={
-            **job_evidence(past.key),
+            **job_evidence(past.key, form),
             "last_ended": rfc3339(past.last_ended_us),
             "last_ended_age_s": round(age_s, 1),
             "interval_s": past.interval_s,
@@ -137,7 +173,7 @@ def wal_beside_backups(s: RuleContext) -> Iterator[Signal]:
     """The directory that archive_command copies to, if it can be parsed, is on a file system of the server, mounted in
     one place or in two.
 
-    Story S7: removing one backup of 50 to 100 GB blocked all I/O of the file system, WAL included, for half a minute at
+    Removing one backup of 50 to 100 GB blocked all I/O of the file system, WAL included, for half a minute at
     a time. And a full file system of pg_wal stops the server (backup.sgml, continuous archiving: "PostgreSQL will do a
     PANIC shutdown").
     """
@@ -181,30 +217,34 @@ def _beside_signal(together: list[Mount], beside: list[str], server: list[str]) 
 
 
 def dump_late(s: RuleContext) -> Iterator[Signal]:
-    """A job takes longer than its typical duration: the median of earlier runs of the same program, database and user.
+    """A job takes longer than its typical duration: the median of earlier runs of the same program, database and user,
+    and of a dump of the same format.
 
     Overdue means 1.5 times as long, and at least ten minutes more: our own thresholds, the second so that short jobs
-    are not overdue by seconds. Dumps that grow over months (story S2) move the median with them; one that is slow
+    are not overdue by seconds. Dumps that grow over months move the median with them; one that is slow
     tonight, or hangs, does not. Durations are by the monotonic clock.
     """
     jobs = s.picture.now("jobs", Jobs)
     if jobs is None or not jobs.running or not are_sessions_fresh(s):
         return
     for job in jobs.running:
-        past = jobs.statistics_of(job.key)
+        past = jobs.statistics_of(job.key, job.format)
         if past is not None and past.usual_s is not None and job.elapsed_s is not None:
             elapsed_s = job.elapsed_s + since_reading_s(s)
-            due_s = _due_s(past.usual_s, s.limits.jobs)
+            due_s = _due_s(past.usual_s, s.limits.of(JobLimits))
             if elapsed_s >= due_s:
-                yield _late_signal(s, job, past, elapsed_s, due_s)
+                form = job.format if jobs.has_formats(job.key) else None
+                yield _late_signal(s, job, past, elapsed_s, due_s, form)
 
 
 def _due_s(usual_s: float, limits: JobLimits) -> float:
     return max(limits.late_factor * usual_s, usual_s + limits.late_over_s)
 
 
-def _late_signal(s: RuleContext, job: RunningJob, past: JobStatistics, elapsed_s: float, due_s: float) -> Signal:
-    name, usual_s = job_name(job.kind, job.database), past.usual_s or 0.0
+def _late_signal(
+    s: RuleContext, job: RunningJob, past: JobStatistics, elapsed_s: float, due_s: float, form: str | None
+) -> Signal:
+    name, usual_s = job_name(job.kind, job.database, form), past.usual_s or 0.0
     sessions = _sessions_of(s, job.key)
     behind = s.facts.count_blocked({row.pid for row in sessions})
     busiest = max(sessions, key=lambda row: (row.state in ACTIVE, -(row.query_start or 0)), default=None)
@@ -214,11 +254,11 @@ def _late_signal(s: RuleContext, job: RunningJob, past: JobStatistics, elapsed_s
     over_s = elapsed_s - usual_s
     return Signal(
         severity="warning",
-        subject=job_subject(job.key),
+        subject=job_subject(job.key, form),
         text=f"{name} is overdue by {human_duration(over_s)}: {took} ({past.runs} runs){waiters}",
         cause=f"{name} is overdue ({took})",
         evidence={
-            **job_evidence(job.key),
+            **job_evidence(job.key, form),
             "pid": job.pid,
             "started": rfc3339(job.started),
             "elapsed_s": round(elapsed_s, 1),
@@ -245,7 +285,7 @@ def _wait_advice(wait: str | None) -> str:
     if wait.startswith("Lock:"):
         return f"It waits for a lock ({clean(wait)}): the locks panel names the holder."
     if wait.startswith("IO:"):
-        return f"It waits for I/O ({clean(wait)}): the I/O panel shows which device is slow, and since when."
+        return f"It waits for I/O ({explained_wait(wait)}): the I/O panel shows which device is slow, and since when."
     return f"It waits for {clean(wait)}."
 
 
@@ -259,25 +299,71 @@ def _sessions_of(s: RuleContext, key: JobKey) -> list[Activity]:
     ]
 
 
-_MISSING_SETTINGS = ("missing_factor", "missing_longest_factor", "missing_runs", "missing_interval_s", "missing_run_s",
-            "missing_given_up")  # fmt: skip
+# Databases that the runbook restore has begun to fill: the run marks them, and removes the mark when they are accepted.
 
+UNFINISHED_AFTER_S = 60.0
+"""Time without a session in the database."""
+
+
+def restore_unfinished(s: RuleContext) -> Iterator[Signal]:
+    """A database into which the runbook restore restored only a part: the run failed, or waits for an answer."""
+    reading = s.picture.now("pg.server", Server)
+    marked = [] if reading is None else [one for one in reading.databases if one.restored_from is not None]
+    if not marked or s.facts.sessions is None or not are_sessions_fresh(s):
+        return
+    used = {row.database for row in s.facts.sessions.rows}
+    for one in marked:
+        if one.name in used:
+            continue
+        name, archive = clean(one.name), clean(one.restored_from or "")
+        yield Signal(
+            severity="warning",
+            subject=one.name,
+            text=f"Database {name} is restored only in part: the restore of {archive} is not finished or not accepted",
+            evidence={"database": name, "archive": archive, "connection_limit": one.connection_limit},
+            advice="Resume the run if it waits, else drop the database and restore it again. To accept it as it is: "
+            "ALTER DATABASE … RESET dba_console.restoring.",
+        )
+
+
+_MISSING = (
+    JobLimits.missing_factor,
+    JobLimits.missing_longest_factor,
+    JobLimits.missing_runs,
+    JobLimits.missing_interval_s,
+    JobLimits.missing_run_s,
+    JobLimits.missing_given_up,
+)
+
+THRESHOLDS = (JobLimits,)
 RULES: tuple[Rule, ...] = (
     Rule(
         name="dump-late",
         title="A dump, restore or other long program takes far longer than its typical duration",
         parts=("jobs", "pg.activity"),
         check=dump_late,
-        settings=("jobs.late_factor", "jobs.late_over_s"),
-        source="story S2; the median of up to sixty runs on this server",
+        settings=(
+            JobLimits.late_factor,
+            JobLimits.late_over_s,
+        ),
+        source="the median of up to sixty runs on this server",
     ),
     Rule(
         name="dump-missing",
         title="No dump has finished for longer than its typical interval",
         parts=("jobs", "pg.activity"),
         check=dump_missing,
-        settings=tuple(f"jobs.{name}" for name in _MISSING_SETTINGS),
-        source="story S2; the intervals between the runs on this server",
+        settings=_MISSING,
+        source="the intervals between the runs on this server",
+    ),
+    Rule(
+        name="restore-unfinished",
+        title="A restore into a database was not finished, or its result was not accepted",
+        parts=("pg.server", "pg.activity"),
+        check=restore_unfinished,
+        raise_after_s=UNFINISHED_AFTER_S,
+        clear_after_s=0.0,
+        source="dba-console: runbook restore",
     ),
     Rule(
         name="wal-beside-backups",
@@ -285,6 +371,6 @@ RULES: tuple[Rule, ...] = (
         parts=("host.mounts",),
         check=wal_beside_backups,
         runbook="remove-backup",
-        source="story S7; PostgreSQL: continuous archiving (backup.sgml)",
+        source="PostgreSQL: continuous archiving (backup.sgml)",
     ),
 )

@@ -7,9 +7,44 @@ from dataclasses import dataclass
 
 from dba_console.core.units import human_duration
 from dba_console.watch.findings import phrases
+from dba_console.watch.findings.idle_transactions import is_long_idle_in_transaction
 from dba_console.watch.findings.lock_waits import LockBlocker, LockWaits, current_waits
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_briefly, latch
+from dba_console.watch.findings.thresholds import Judgement, Ordered, RuleThresholds
+from dba_console.watch.frames.connections import IN_TRANSACTION
 from dba_console.watch.samples.postgres import Activity, LockWaiter
+
+
+class LockLimits(RuleThresholds, frozen=True):
+    """`[findings.locks]`."""
+
+    family = "locks"
+
+    queue_behind: Judgement[int] = 3
+    """Sessions behind one that waits for a DDL lock: a warning."""
+    queue_critical_behind: Judgement[int] = 10
+    """This many, behind a wait of `queue_critical_least_s`: critical."""
+    queue_critical_least_s: Judgement[float] = 2.0
+    """A shorter wait is an ordinary ALTER TABLE."""
+    queue_long_behind: Judgement[int] = 5
+    """This many are also critical if the wait they queue behind lasts `queue_long_s`."""
+    queue_long_s: Judgement[float] = 10.0
+    """That wait."""
+    blocker_s: Judgement[float] = 10.0
+    """One session that blocks another for this long: a warning."""
+    blocker_many: Judgement[int] = 5
+    """With this many sessions behind it already a warning after `blocker_many_s`."""
+    blocker_many_s: Judgement[float] = 2.0
+    """How long they must have waited."""
+    blocker_critical_behind: Judgement[int] = 20
+    """This many sessions behind it ..."""
+    blocker_critical_s: Judgement[float] = 30.0
+    """... for this long: critical."""
+
+    @classmethod
+    def in_order(cls) -> Ordered:
+        return ((cls.queue_behind, cls.queue_critical_behind), (cls.blocker_s, cls.blocker_critical_s))
+
 
 # The finding `lock-queue`: sessions queue behind one that waits for a strong lock on a relation.
 #
@@ -34,7 +69,7 @@ def longest_queue(s: RuleContext, waits: LockWaits) -> LockWaitQueue | None:
 
     An open finding stays while a session is behind.
     """
-    least = 1 if s.is_open("lock-queue") else s.limits.locks.queue_behind
+    least = 1 if s.is_open("lock-queue") else s.limits.of(LockLimits).queue_behind
     found = [(waits.behind(lock.pid), waits.waited_s(lock), lock) for lock in waits.strong_relation_locks()]
     found = [each for each in found if each[0] >= least]
     if not found:
@@ -57,7 +92,7 @@ def lock_queue(s: RuleContext) -> Iterator[Signal]:
     if queue is None:
         memo.clear()
         return
-    limits = s.limits.locks
+    limits = s.limits.of(LockLimits)
     many = queue.behind >= limits.queue_critical_behind and queue.waited_s >= limits.queue_critical_least_s
     long = queue.behind >= limits.queue_long_behind and queue.waited_s >= limits.queue_long_s
     critical = latch(memo, "critical", at=many or long, until=queue.behind >= limits.queue_behind)
@@ -83,7 +118,8 @@ def lock_queue(s: RuleContext) -> Iterator[Signal]:
         series=SERIES,
         since_us=None if queue.waiter.wait_start is None else s.host_us(queue.waiter.wait_start),
         runbook="lock-queue",
-        advice=f"Cancel the first waiter (select pg_cancel_backend({queue.waiter.pid})): the queue behind it proceeds.",
+        advice=f"Cancel the first waiter (select pg_cancel_backend({queue.waiter.pid})): its transaction is rolled "
+        "back, and the queue behind it proceeds.",
     )
 
 
@@ -104,11 +140,16 @@ LOCK_QUEUE = Rule(
     # Two readings: a wait of less than a second is in one only.
     raise_after_s=0.5,
     clear_after_s=5.0,
-    settings=("locks.queue_behind", "locks.queue_critical_behind", "locks.queue_critical_least_s",
-              "locks.queue_long_behind", "locks.queue_long_s"),
+    settings=(
+        LockLimits.queue_behind,
+        LockLimits.queue_critical_behind,
+        LockLimits.queue_critical_least_s,
+        LockLimits.queue_long_behind,
+        LockLimits.queue_long_s,
+    ),
     source="PostgreSQL: Explicit Locking (13.3), src/backend/storage/lmgr/README",
     runbook="lock-queue",
-)  # fmt: skip
+)
 
 
 # The findings `lock-blocker` and `dump-blocks`: a session blocks others for longer than ordinary work does.
@@ -148,7 +189,7 @@ def _find_root(s: RuleContext, rule: str, *, jobs: bool) -> list[LockBlocker]:
     for one in waits.blockers:
         row = s.facts.by_pid.get(one.pid)
         is_job = row is not None and phrases.job_kind(row) is not None
-        elsewhere = one.pid in queued or (not is_job and phrases.is_long_idle_in_transaction(s, row))
+        elsewhere = one.pid in queued or (not is_job and is_long_idle_in_transaction(s, row))
         if is_job is jobs and not elsewhere and _is_reportable(s, one, rule):
             return [one]
     s.memo(rule).clear()
@@ -157,7 +198,7 @@ def _find_root(s: RuleContext, rule: str, *, jobs: bool) -> list[LockBlocker]:
 
 def _is_reportable(s: RuleContext, one: LockBlocker, rule: str) -> bool:
     """Whether it blocks enough to be reported; an open one stays while it blocks a session for a second."""
-    limits = s.limits.locks
+    limits = s.limits.of(LockLimits)
     if s.is_open(rule) and one.blocks_s >= min(1.0, limits.blocker_many_s):
         return True
     many = one.behind >= limits.blocker_many and one.blocks_s >= limits.blocker_many_s
@@ -165,7 +206,7 @@ def _is_reportable(s: RuleContext, one: LockBlocker, rule: str) -> bool:
 
 
 def _blocker_signal(s: RuleContext, rule: str, one: LockBlocker) -> Signal:
-    limits = s.limits.locks
+    limits = s.limits.of(LockLimits)
     first = one.direct[0]
     waiter = s.facts.by_pid.get(first.pid)
     who = "" if waiter is None else f", {phrases.owner_text(waiter)},"
@@ -198,7 +239,7 @@ def _blocker_signal(s: RuleContext, rule: str, one: LockBlocker) -> Signal:
         series=SERIES,
         since_us=s.now_us - int(one.blocks_s * 1e6),
         runbook="lock-queue",
-        advice=_advice(one.pid),
+        advice=_advice(s, one.pid),
     )
 
 
@@ -207,14 +248,31 @@ def _query_clause(row: Activity) -> str:
     return f": {text}" if text else ""
 
 
-def _advice(pid: int) -> str:
+def _advice(s: RuleContext, pid: int) -> str:
+    """A cancelled statement aborts its transaction, and AbortTransaction() releases all its locks (xact.c); a session
+    that runs no statement ignores a cancel request."""
     if pid == 0:
         return "Ask the transaction manager; COMMIT PREPARED or ROLLBACK PREPARED ends it, a restart does not."
-    return f"Ask its owner first; select pg_cancel_backend({pid}) cancels the statement, not its transaction."
+    row = s.facts.by_pid.get(pid)
+    if row is not None and phrases.is_wraparound_vacuum(row):
+        return "Cancel the session that waits, not the vacuum: it would only start again."
+    job = None if row is None else phrases.job_kind(row)
+    lost = "its whole transaction is rolled back" if job is None else f"the whole {job} is lost"
+    if row is not None and row.state in IN_TRANSACTION:
+        return f"Ask its owner first; select pg_terminate_backend({pid}) ends it: {lost}."
+    return (
+        f"Ask its owner first; select pg_cancel_backend({pid}) costs more than one statement: {lost}, "
+        "and all its locks are released."
+    )
 
 
-_BLOCKER = ("locks.blocker_s", "locks.blocker_many", "locks.blocker_many_s", "locks.blocker_critical_behind",
-            "locks.blocker_critical_s")  # fmt: skip
+_BLOCKER = (
+    LockLimits.blocker_s,
+    LockLimits.blocker_many,
+    LockLimits.blocker_many_s,
+    LockLimits.blocker_critical_behind,
+    LockLimits.blocker_critical_s,
+)
 
 DUMP_BLOCKS = Rule(
     name="dump-blocks",
@@ -223,9 +281,9 @@ DUMP_BLOCKS = Rule(
     check=keep_signals_briefly("pg.locks", dump_blocks),
     clear_after_s=5.0,
     settings=_BLOCKER,
-    source="PostgreSQL: pg_dump (ACCESS SHARE on every table until it ends), story S2",
+    source="PostgreSQL: pg_dump (ACCESS SHARE on every table until it ends)",
     runbook="lock-queue",
-)  # fmt: skip
+)
 
 LOCK_BLOCKER = Rule(
     name="lock-blocker",
@@ -236,7 +294,8 @@ LOCK_BLOCKER = Rule(
     settings=_BLOCKER,
     source="PostgreSQL: deadlock_timeout, log_lock_waits (19.12); monitoring reads pg_blocking_pids()",
     runbook="lock-queue",
-)  # fmt: skip
+)
 
 
+THRESHOLDS = (LockLimits,)
 RULES: tuple[Rule, ...] = (LOCK_QUEUE, DUMP_BLOCKS, LOCK_BLOCKER)

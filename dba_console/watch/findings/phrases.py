@@ -15,9 +15,10 @@ from dba_console.watch.findings.rule import RuleContext, Value
 from dba_console.watch.frames.connections import IN_TRANSACTION
 from dba_console.watch.frames.job_sessions import find_jobs
 from dba_console.watch.frames.rates import share_pct
+from dba_console.watch.safety.readings import Horizon
 from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.jobs import JobKey
-from dba_console.watch.samples.postgres import WITHHELD, Activity, Horizon
+from dba_console.watch.samples.postgres import WITHHELD, Activity
 
 LONGEST_QUERY = 80
 LONGEST_NAME = 40
@@ -72,14 +73,6 @@ def job_kind(row: Activity) -> str | None:
 def is_wraparound_vacuum(row: Activity) -> bool:
     """Whether it is an autovacuum that does not yield to lock requests (autovacuum.c marks its activity)."""
     return row.backend_type == "autovacuum worker" and "(to prevent wraparound)" in row.query
-
-
-def is_long_idle_in_transaction(s: RuleContext, row: Activity | None) -> bool:
-    """Whether it is idle in transaction so long that waits for it belong to `idle-in-transaction`."""
-    if row is None or row.state not in IN_TRANSACTION:
-        return False
-    idle_s = age_s(s.facts.server_time_us("pg.activity"), row.state_change)
-    return idle_s is not None and idle_s >= s.limits.connections.idle_transaction_blocks_s
 
 
 def root_blocker_text(s: RuleContext, pid: int) -> str:
@@ -216,19 +209,19 @@ FRESH_US = 5_000_000
 """Maximum age of the sessions for what runs to be known."""
 
 
-def job_subject(key: JobKey) -> str:
-    """Return a job as the subject of its finding id.
+def job_subject(key: JobKey, format: str | None = None) -> str:
+    """Return a job as the subject of its finding id; `format` of a dump that is made in several.
 
-    >>> job_subject(("pg_dump", "appdb", "backup"))
-    'pg_dump/appdb/backup'
+    >>> job_subject(("pg_dump", "appdb", "backup")), job_subject(("pg_dump", "appdb", "backup"), "custom")
+    ('pg_dump/appdb/backup', 'pg_dump/appdb/backup/custom')
     """
-    return "/".join(clean(word) for word in key if word is not None)
+    return "/".join(clean(word) for word in (*key, format) if word is not None)
 
 
-def job_evidence(key: JobKey) -> dict[str, str | None]:
+def job_evidence(key: JobKey, format: str | None = None) -> dict[str, str | None]:
     """Return a job as evidence."""
     kind, database, user = (None if word is None else clean(word) for word in key)
-    return {"kind": kind, "database": database, "user": user}
+    return {"kind": kind, "database": database, "user": user, **({} if format is None else {"format": clean(format)})}
 
 
 def are_sessions_fresh(s: RuleContext) -> bool:

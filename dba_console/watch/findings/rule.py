@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, NamedTuple, TypeVar
 
-from dba_console.core.thresholds import Limits
+from dba_console.watch import subjects
+from dba_console.watch.findings.thresholds import Limits, RuleThresholds
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.connections import derive_connections
-from dba_console.watch.frames.model import Connections, Progress, Safety
+from dba_console.watch.frames.model import Connections, Progress
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
-from dba_console.watch.frames.safety import derive_safety
+from dba_console.watch.panel import PanelFrame
 from dba_console.watch.probes.postgres.connect_errors import HINTS, KINDS
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.findings import Severity
 
+P = TypeVar("P", bound=PanelFrame)
 T = TypeVar("T")
 
 # A signal: what one rule reports in one tick.
@@ -91,6 +93,7 @@ class RuleContext:
         self.limits = limits
         self._memos = {} if memos is None else memos
         self._open = open_ids
+        self._panels: dict[type[PanelFrame], PanelFrame] = {}
 
     @property
     def now_us(self) -> int:
@@ -134,13 +137,18 @@ class RuleContext:
         """Settings, sessions by pid, lock waits."""
         return PictureFacts(self.picture, self.history)
 
+    def panel(self, kind: type[P]) -> P:
+        """Return the panel with these fields."""
+        found = self._panels.get(kind)
+        if found is None:
+            declared = next(panel for panel in subjects.panels().values() if panel.fields is kind)
+            found = self._panels[kind] = declared.derive(self.facts)
+        assert isinstance(found, kind)
+        return found
+
     @cached_property
     def connections(self) -> Connections:
         return derive_connections(self.facts)
-
-    @cached_property
-    def safety(self) -> Safety:
-        return derive_safety(self.facts)
 
     @cached_property
     def progress(self) -> Progress:
@@ -166,12 +174,55 @@ class Rule:
     """How long it must be absent before it is cleared."""
     warm_up_s: float = 0.0
     """Observation needed before the absence of a signal means anything."""
-    settings: tuple[str, ...] = ()
-    """Its thresholds, as `family.name` of `dba_console.core.thresholds`."""
+    settings: tuple[Any, ...] = ()
+    """Its thresholds: fields of the structs beside the rules, as `SlotLimits.slot_grace_s`."""
     source: str = ""
     """Where its thresholds come from, in one line of the documentation."""
     runbook: str | None = None
     """The runbook its signals name, for the documentation."""
+
+
+@dataclass(frozen=True, slots=True)
+class CausalLink:
+    """`effect` happens because of `cause`, if both are present and `applies` agrees; `conjunction` joins the two
+    sentences.
+
+    Signals once joined stay joined while both last. The finding is named after the cause, unless `keeps_name`: then
+    the runbook treats the effect.
+    """
+
+    effect: str
+    cause: str
+    conjunction: str = " because "
+    applies: Callable[[Signal, Signal], bool] = lambda effect, cause: True
+    keeps_name: bool = False
+
+
+def effect_is(name: str, *values: Value) -> Callable[[Signal, Signal], bool]:
+    """Return a check that the effect has one of these values in its evidence."""
+    return lambda effect, cause: effect.evidence.get(name) in values
+
+
+def same_evidence(effect_name: str, cause_name: str) -> Callable[[Signal, Signal], bool]:
+    """Return a check that both signals have the same value in their evidence: a pid, a mount."""
+
+    def applies(effect: Signal, cause: Signal) -> bool:
+        value = effect.evidence.get(effect_name)
+        return value is not None and value == cause.evidence.get(cause_name)
+
+    return applies
+
+
+class Family(NamedTuple):
+    """The rules of a subject, their title in the documentation, and their thresholds, `[findings.NAME]`."""
+
+    title: str
+    name: str
+    rules: Sequence[Rule]
+    thresholds: Sequence[type[RuleThresholds]]
+    """In the order of the documentation."""
+    links: tuple[CausalLink, ...] = ()
+    """Which of them explains which, most likely cause first."""
 
 
 # What a rule keeps between ticks: its signals while its part cannot be read, and hysteresis of a severity.

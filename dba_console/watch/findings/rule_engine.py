@@ -7,25 +7,19 @@ time start over after a gap, and durations use the monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import structs
 
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.core.thresholds import Limits
+from dba_console.watch import subjects
 from dba_console.watch.findings import (
     cluster,
     connections,
     console,
-    disks,
-    io,
     jobs,
     locks,
-    memory,
-    safety,
-    server,
-    wal,
 )
 from dba_console.watch.findings.finding_events import FindingChange, FindingMarks, Kind, changes_between
 from dba_console.watch.findings.finding_groups import (
@@ -38,32 +32,24 @@ from dba_console.watch.findings.finding_groups import (
     group_by_cause,
     group_text,
 )
-from dba_console.watch.findings.rule import Rule, RuleContext
+from dba_console.watch.findings.rule import Family, Rule, RuleContext
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PartReading, Picture
 from dba_console.watch.samples.findings import FindingNow, FindingsNow, Severity
 
-
-class Family(NamedTuple):
-    """A module of rules, its title in the documentation, and the name of its thresholds in `Limits`."""
-
-    title: str
-    limits: str
-    rules: Sequence[Rule]
-
-
 FAMILIES = (
-    Family("Connections", "connections", connections.RULES),
-    Family("Locks", "locks", locks.RULES),
-    Family("I/O", "io", io.RULES),
-    Family("Memory", "memory", memory.RULES),
-    Family("Checksums, transaction ids, autovacuum, catalogs", "safety", safety.RULES),
-    Family("Dumps, restores", "jobs", jobs.RULES),
-    Family("WAL, archiving, replication", "wal", wal.RULES),
-    Family("Disks", "disks", disks.RULES),
-    Family("The server", "server", server.RULES),
-    Family("The cluster", "cluster", cluster.RULES),
-    Family("The console itself", "console", console.RULES),
+    Family("Connections", "connections", connections.RULES, connections.THRESHOLDS),
+    Family("Locks", "locks", locks.RULES, locks.THRESHOLDS),
+    subjects.families()["io"],
+    subjects.families()["memory"],
+    subjects.families()["safety"],
+    Family("Dumps, restores", "jobs", jobs.RULES, jobs.THRESHOLDS),
+    subjects.families()["wal"],
+    subjects.families()["disks"],
+    subjects.families()["server"],
+    Family("The cluster", "cluster", cluster.RULES, cluster.THRESHOLDS),
+    Family("The console itself", "console", console.RULES, console.THRESHOLDS),
 )
 
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.rules)

@@ -84,6 +84,15 @@ class ChartHistory:
         first = bisect_left(known.times, self.last_us - self.span_us)
         return list(zip(known.times[first:], known.values[first:], strict=True))
 
+    def points_after(self, wall_us: int) -> list[tuple[int, dict[str, float]]]:
+        """Return the ticks after that time, oldest first, as `extend` takes them."""
+        found: dict[int, dict[str, float]] = {}
+        for name, series in self._series.items():
+            first = bisect_right(series.times, wall_us)
+            for at_us, value in zip(series.times[first:], series.values[first:], strict=True):
+                found.setdefault(at_us, {})[name] = value
+        return [(at_us, found[at_us]) for at_us in sorted(found)]
+
     def until(self, wall_us: int) -> ChartHistory:
         """Return a copy as of that time, which a paused screen keeps while this one continues."""
         copy = ChartHistory(self.span_us / 1e6)

@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import asdict
 
 from dba_console.core.clock import rfc3339
+from dba_console.core.sanitize import clean
 from dba_console.watch.frames.model import ClusterPanel
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.replication import lsn_distance, lsn_text
 from dba_console.watch.frames.rows import NodeRow, NodeSlot, PoolerRow
+from dba_console.watch.lsn import lsn_distance, lsn_text
 from dba_console.watch.samples.cluster import (
     STANDBY_MINIMUM_SETTINGS,
     ClusterDetails,
     ClusterNow,
+    CutoverMark,
     NodeDetails,
     NodeNow,
     PoolerDatabase,
@@ -43,7 +45,46 @@ def derive_cluster(facts: PictureFacts) -> ClusterPanel:
     for pooler in now.poolers:
         panel.poolers += _pooler(pooler, now.nodes, picture.mono_us)
     panel.differences = list(differences(now.nodes, details))
+    panel.cutover = cutover_of(now.nodes)
     return panel
+
+
+def cutover_of(nodes: Sequence[NodeNow]) -> CutoverMark | None:
+    """Return the cutover in progress: as the primary has it, without one as any node that answers has it."""
+    there = [one for one in nodes if one.answers]
+    asked = [one for one in there if one.role == "primary"] or there
+    return next((one.cutover for one in asked if one.cutover is not None), None)
+
+
+def cutover_text(mark: CutoverMark, since: str) -> str:
+    """Return the sentence about a cutover in progress; `since`: when it began, as shown to the reader."""
+    by = mark.operator or "an unknown operator"
+    return clean(
+        f"a {mark.kind} of {mark.cluster} from {mark.old} to {mark.to} by {by} is in progress since {since}: "
+        f"{mark.stage} (run {mark.run} on {mark.host})"
+    )
+
+
+MOST_NAMED = 5
+
+
+def release_text(mark: CutoverMark) -> str:
+    """Return how clients that the cutover holds are released."""
+    by_hand = [
+        f"on the admin console of {pooler}: RESUME {quote_identifier(database)}"
+        for pooler, databases in mark.poolers.items()
+        for database in databases
+    ]
+    by_hand += [f"ALTER DATABASE {quote_identifier(name)} CONNECTION LIMIT {n}" for name, n in mark.limits.items()]
+    more = [f"and {len(by_hand) - MOST_NAMED} more"] if len(by_hand) > MOST_NAMED else []
+    run = f"on {mark.host}, `dba-console runbook resume {mark.run}` finishes or aborts it and releases them"
+    if not by_hand:
+        return clean(run)
+    return clean(f"{run}; if that run is lost and one node is primary: {'; '.join([*by_hand[:MOST_NAMED], *more])}")
+
+
+def quote_identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def only_primary(nodes: Sequence[NodeNow]) -> NodeNow | None:

@@ -8,26 +8,18 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict
 
 from dba_console.core.clock import age_s, rfc3339
+from dba_console.watch import subjects
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.cluster import derive_cluster
 from dba_console.watch.frames.connections import derive_connections
-from dba_console.watch.frames.disks import derive_disks
-from dba_console.watch.frames.io import derive_io
-from dba_console.watch.frames.memory import derive_memory
 from dba_console.watch.frames.model import (
     ClusterPanel,
     Connections,
-    Disks,
     Events,
     Finding,
     Frame,
-    Io,
     Locks,
-    Memory,
-    PanelFrame,
     Progress,
-    Replication,
-    Safety,
     SelfFrame,
     Sessions,
     TargetFrame,
@@ -36,11 +28,10 @@ from dba_console.watch.frames.panel_status import is_fresh, part_status
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
 from dba_console.watch.frames.rates import pair, rate
-from dba_console.watch.frames.replication import derive_replication
 from dba_console.watch.frames.rows import EventRow
-from dba_console.watch.frames.safety import derive_safety
 from dba_console.watch.frames.sessions import derive_locks, derive_sessions
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.panel import PanelFrame
+from dba_console.watch.samples import host
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, FindingsNow
@@ -72,8 +63,8 @@ def _identity(frame: TargetFrame, facts: PictureFacts) -> None:
     if server is None:
         return
     frame.system_identifier = server.system_identifier or frame.system_identifier
-    replication = facts.picture.now("pg.replication", postgres.Replication)
-    newest = None if replication is None else replication.timeline
+    replication = facts.picture.current.get("pg.replication")
+    newest = None if replication is None else getattr(replication.value(), "timeline", None)
     frame.timeline = newest or server.timeline or frame.timeline
     frame.server_version, frame.version = server.version_num, server.version
     frame.uptime_s = age_s(facts.server_now_us, server.start_us)
@@ -199,17 +190,13 @@ def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()
         boot=picture.boot,
         target=derive_target(facts),
         connections=_guarded(derive_connections, Connections, facts),
-        io=_guarded(derive_io, Io, facts),
-        memory=_guarded(derive_memory, Memory, facts),
-        safety=_guarded(derive_safety, Safety, facts),
         progress=_guarded(derive_progress, Progress, facts),
         locks=_guarded(derive_locks, Locks, facts),
-        replication=_guarded(derive_replication, Replication, facts),
-        disks=_guarded(derive_disks, Disks, facts),
         sessions=_guarded(derive_sessions, Sessions, facts),
         events=derive_events(events),
         cluster=_guarded(derive_cluster, ClusterPanel, facts),
         own=derive_own(facts),
+        panels={name: _guarded(panel.derive, panel.fields, facts) for name, panel in subjects.panels().items()},
     )
     return add_findings(frame, picture)
 

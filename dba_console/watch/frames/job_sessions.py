@@ -48,13 +48,17 @@ _NAME = r'((?>(?:"(?:[^"]|"")+"|[\w$]+)(?:\.(?:"(?:[^"]|"")+"|[\w$]+))?))'
 _RESERVED = frozenset({"full", "freeze", "verbose", "analyze", "analyse", "on", "using"})
 """Words of these statements that are not names."""
 _OPTIONS = r"(?:\([^)]*\)\s*)?(?:(?:full|freeze|verbose|analy[sz]e|skip_locked|concurrently)\s+)*"
+_AUTOVACUUM = re.compile(
+    r"autovacuum: (?:VACUUM ANALYZE|VACUUM|ANALYZE) (.+?)(?: \(to prevent wraparound\))?$", re.DOTALL
+)
+"""Its names are not quoted (autovac_report_activity in autovacuum.c)."""
 _OBJECT = re.compile(
     _COMMENT + r"(?:alter\s+table\s+(?:if\s+exists\s+)?(?:only\s+)?"
     r"|create\s+(?:unlogged\s+|temp\s+|temporary\s+)?table\s+(?:if\s+not\s+exists\s+)?"
     r"|refresh\s+materialized\s+view\s+(?:concurrently\s+)?"
     r"|create\s+(?:unique\s+)?index\s+(?:concurrently\s+)?(?:if\s+not\s+exists\s+)?(?:on\s+(?:only\s+)?)?"
     rf"|reindex\s+{_OPTIONS}(?:index|table)\s+(?:concurrently\s+)?"
-    rf"|(?:autovacuum:\s+)?(?:vacuum|analy[sz]e|cluster|repack)\s*{_OPTIONS}"
+    rf"|(?:vacuum|analy[sz]e|cluster|repack)\s*{_OPTIONS}"
     r"|copy\s+)" + _NAME + r"(?!\s*,\s*[\w\"])",
     re.I,
 )
@@ -102,13 +106,14 @@ def find_jobs(rows: list[Activity], owners: Mapping[int, ClientProgram] | None =
     return list(found.values())
 
 
-def job_name(kind: str, database: str | None) -> str:
-    """Return the name of a job in messages.
+def job_name(kind: str, database: str | None, format: str | None = None) -> str:
+    """Return the name of a job in messages; `format` of a dump that is made in several.
 
-    >>> job_name("pg_dump", "appdb"), job_name("pg_basebackup", None)
-    ('pg_dump of appdb', 'pg_basebackup')
+    >>> job_name("pg_dump", "appdb"), job_name("pg_basebackup", None), job_name("pg_dump", "appdb", "custom")
+    ('pg_dump of appdb', 'pg_basebackup', 'pg_dump of appdb (custom)')
     """
-    return clean(kind) if database is None else f"{clean(kind)} of {clean(database)}"
+    name = clean(kind) if database is None else f"{clean(kind)} of {clean(database)}"
+    return name if format is None else f"{name} ({clean(format)})"
 
 
 def _program_name(application: str) -> str | None:
@@ -136,9 +141,11 @@ def command_object(query: str) -> str | None:
 
     >>> command_object("ALTER TABLE IF EXISTS ONLY public.orders ADD note text"), command_object("vacuum (full) t")
     ('public.orders', 't')
-    >>> command_object("autovacuum: VACUUM ANALYZE public.t (to prevent wraparound)"), command_object("vacuum a, b")
-    ('public.t', None)
+    >>> command_object("autovacuum: VACUUM ANALYZE a.Two Words (to prevent wraparound)"), command_object("vacuum a, b")
+    ('a.Two Words', None)
     """
+    if (own := _AUTOVACUUM.match(query[:_LONGEST])) is not None:
+        return own[1]
     found = _OBJECT.match(query[:_LONGEST])
     return None if found is None or found[1].lower() in _RESERVED else found[1]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from dba_console.core.units import human_duration
-from dba_console.watch.frames.model import PanelFrame
 from dba_console.watch.frames.picture import Picture
+from dba_console.watch.panel import PanelFrame
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.sample import PARTS
 

@@ -160,6 +160,14 @@ class PictureFacts:
         self.server = server
         """The server's identity as last read; kept when the connection is lost."""
 
+    def was_read_now(self, name: str) -> bool:
+        """Check whether the part was read for this sample and not for an earlier one."""
+        reading = self.picture.current.get(name)
+        if reading is None:
+            return False
+        picture = self.picture
+        return picture.mono_us - reading.part.at_us < (picture.step_us or picture.tick_us or 1_000_000)
+
     @cached_property
     def settings(self) -> dict[str, postgres.Setting]:
         return {} if self.server is None else {setting.name: setting for setting in self.server.settings}
@@ -260,5 +268,4 @@ class PictureFacts:
         server = self.picture.current.get("pg.server")
         if replication is None or (server is not None and server.part.at_us > replication.part.at_us):
             return None if self.server is None else self.server.in_recovery
-        value = replication.value()
-        return value.in_recovery if isinstance(value, postgres.Replication) else None
+        return getattr(replication.value(), "in_recovery", None)

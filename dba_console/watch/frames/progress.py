@@ -27,6 +27,7 @@ from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import slope
 from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from dba_console.watch.frames.sessions import wait_text
+from dba_console.watch.safety.readings import Horizon
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs, JobsNow, ObjectNow, PhaseNow, ProgramFacts
 from dba_console.watch.samples.postgres import Activity
@@ -37,6 +38,8 @@ from dba_console.watch.samples.postgres import Activity
 PART = "jobs.now"
 MAX_AGE_S = 20.0
 """An older observation of the programs is not used: they are observed every two seconds."""
+LEAST_ETA_S = 1.0
+"""While something runs, nothing is left of no time."""
 MIN_READ = 0.05
 """Minimum share of a file for an ETA: the rate at the start is misleading."""
 YOUNG_US = 5_000_000
@@ -105,10 +108,10 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
     row.phase = job.phase or row.phase
     row.pct, row.scope, row.grade = job.pct, "whole", job.grade
     row.eta_s, row.eta_grade = _remaining_s(job.eta_s, since_s), job.eta_grade
-    if job.pct is None:
-        _fill_part(row, job, since_s)
     if job.total is not None or row.done is None:
         row.done, row.total, row.unit, row.rate_per_s = job.done, job.total, job.unit, job.rate_per_s
+    if job.pct is None:
+        _fill_part(row, job, since_s)
     if job.started_us is not None:
         row.started = rfc3339(job.started_us)
     if job.elapsed_s is not None:
@@ -122,20 +125,22 @@ def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
 
 
 def _fill_part(row: ProgressRow, job: JobNow, since_s: float) -> None:
-    """Without a share of the whole: use the share of its data, or of the file that is read."""
+    """Without a share of the whole: use the share of its data, or of the file that is read, and its amount."""
     data = next((one for one in job.phases if one.name == "data" and one.state == "running"), None)
     if data is not None and data.pct is not None:
         row.phase, row.pct, row.scope, row.grade = data.name, data.pct, "phase", data.grade
+        row.done, row.total, row.unit = data.done, data.total, data.unit
         row.eta_s, row.eta_grade = _remaining_s(data.eta_s, since_s), data.eta_grade
     elif job.read_bytes is not None and job.read_size_bytes and not job.writes:
         read = min(1.0, job.read_bytes / job.read_size_bytes)
         row.pct, row.scope, row.grade = 100.0 * read, "file", "measured"
+        row.done, row.total, row.unit = float(job.read_bytes), float(job.read_size_bytes), "bytes"
         if MIN_READ <= read < 1 and job.elapsed_s is not None:
             row.eta_s, row.eta_grade = _remaining_s(job.elapsed_s * (1 - read) / read, since_s), "estimated"
 
 
 def _remaining_s(eta_s: float | None, since_s: float) -> float | None:
-    return None if eta_s is None else max(0.0, eta_s - since_s)
+    return None if eta_s is None else max(LEAST_ETA_S, eta_s - since_s)
 
 
 def _phase_row(phase: PhaseNow, since_s: float) -> PhaseRow:
@@ -353,7 +358,7 @@ def _program_row(job: JobNow, known: ObservedJobs, facts: PictureFacts) -> Progr
 
 def _fill_typical(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow | None = None) -> None:
     """Compare with earlier runs; for a restore with those of the same source database, whatever its target."""
-    before = None if past is None else past.statistics_of(key)
+    before = None if past is None else past.statistics_of(key, None if now is None else now.format)
     if now is not None and now.source is not None:
         row.source, row.usual_s, row.usual_runs = now.source, now.usual_s, now.usual_runs
     elif before is not None:
@@ -367,7 +372,7 @@ def _fill_typical(row: ProgressRow, key: JobKey, past: Jobs | None, now: JobNow 
 
 def _horizon_age(pids: set[int], facts: PictureFacts) -> int | None:
     """Return the age of the xmin horizon these sessions hold back; None if none of them does, or it was not read."""
-    horizon = facts.picture.now("pg.horizon", postgres.Horizon)
+    horizon = facts.picture.now("pg.horizon", Horizon)
     rows = () if horizon is None else horizon.rows
     return max((row.xid_age for row in rows if row.pid in pids and row.xid_age is not None), default=None)
 

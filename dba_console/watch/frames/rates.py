@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from dba_console.watch.frames.panel_status import stale_after_s
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.samples import postgres
 from dba_console.watch.samples.sample import PARTS
 
 T = TypeVar("T")
@@ -74,16 +74,8 @@ def _server_started_between(picture: Picture, name: str) -> bool:
 
 def _reset_between(new: object, old: object) -> bool:
     """Check whether the counters were reset: statistics reset, host reboot, another postmaster, a promotion."""
-    if isinstance(new, postgres.Wal | postgres.Archiver) and isinstance(old, postgres.Wal | postgres.Archiver):
-        return new.stats_reset != old.stats_reset
-    if isinstance(new, host.Cpu) and isinstance(old, host.Cpu):
-        # btime is computed from two clocks and may change by a second without a boot.
-        return abs(new.boot_wall_s - old.boot_wall_s) > 5 and new.user + new.system < old.user + old.system
-    if isinstance(new, host.Processes) and isinstance(old, host.Processes):
-        return new.postmaster != old.postmaster
-    if isinstance(new, postgres.Replication) and isinstance(old, postgres.Replication):
-        switched = None not in (new.timeline, old.timeline) and new.timeline != old.timeline
-        return new.in_recovery != old.in_recovery or switched
+    if (is_reset := getattr(new, "is_reset", None)) is not None:
+        return bool(is_reset(old))
     return False
 
 

@@ -82,68 +82,6 @@ class ConnectionGroup(Struct, kw_only=True):
     oldest_idle_s: float | None = None
 
 
-class Device(Struct, kw_only=True):
-    name: str
-    mounts: list[str] = []
-    holds: list[str] = []
-    reads_per_s: float | None = None
-    writes_per_s: float | None = None
-    read_bytes_per_s: float | None = None
-    write_bytes_per_s: float | None = None
-    read_await_ms: float | None = None
-    """None if no request completed in the interval, which does not mean fast."""
-    write_await_ms: float | None = None
-    flush_await_ms: float | None = None
-    discards_per_s: float | None = None
-    in_flight: int | None = None
-    queue: float | None = None
-    """Average number of requests in the interval (aqu-sz)."""
-    util_pct: float | None = None
-
-
-class NumaRow(Struct, kw_only=True):
-    node: int
-    total_bytes: int
-    free_bytes: int
-    numa_miss_per_s: float | None = None
-    numa_foreign_per_s: float | None = None
-
-
-class ChecksumRow(Struct, kw_only=True):
-    database: str | None
-    failures: int | None
-    last_failure: str | None = None
-    """RFC 3339."""
-
-
-class XidRow(Struct, kw_only=True):
-    database: str
-    xid_age: int
-    xid_pct: float | None = None
-    mxid_age: int = 0
-    mxid_pct: float | None = None
-
-
-class XidTable(Struct, kw_only=True):
-    table: str
-    xid_age: int
-    mxid_age: int
-    bytes: int | None = None
-    last_vacuum: str | None = None
-    last_autovacuum: str | None = None
-
-
-class HorizonRow(Struct, kw_only=True):
-    kind: str
-    who: str
-    pid: int | None = None
-    database: str | None = None
-    state: str | None = None
-    xid_age: int | None = None
-    since: str | None = None
-    since_age_s: float | None = None
-
-
 class LockNode(Struct, kw_only=True):
     """A backend in a lock wait tree. `pid` 0 is a prepared transaction, which no session owns."""
 
@@ -168,67 +106,6 @@ class LockNode(Struct, kw_only=True):
     """Further blockers of a waiter, besides the one it is shown under."""
 
 
-class StandbyRow(Struct, kw_only=True):
-    application: str
-    client: str | None = None
-    user: str | None = None
-    pid: int | None = None
-    state: str | None = None
-    sync_state: str | None = None
-    lag_bytes: int | None = None
-    sent_lag_bytes: int | None = None
-    flush_lag_bytes: int | None = None
-    lag_s: float | None = None
-
-
-class SlotRow(Struct, kw_only=True):
-    name: str
-    kind: str
-    database: str | None = None
-    active: bool = False
-    retained_bytes: int | None = None
-    retained_bytes_per_s: float | None = None
-    wal_status: str | None = None
-    safe_bytes: int | None = None
-    xid_age: int | None = None
-    inactive_since: str | None = None
-    invalidation_reason: str | None = None
-    synced: bool | None = None
-    """Standby: a copy of a slot of the primary (17 and later)."""
-    unread_s: float | None = None
-    """Minimum time without a reader: as the server reports it (17 and later), else since the agent watches it."""
-
-
-class MountRow(Struct, kw_only=True):
-    path: str
-    device: str | None = None
-    source: str | None = None
-    fstype: str | None = None
-    holds: list[str] = []
-    size_bytes: int | None = None
-    used_bytes: int | None = None
-    available_bytes: int | None = None
-    used_pct: float | None = None
-    inodes_pct: float | None = None
-    growth_bytes_per_s: float | None = None
-    full_in_s: float | None = None
-    options: str | None = None
-    status: str = "ok"
-    note: str | None = None
-    watched_s: float | None = None
-    """Seconds of readings that growth_bytes_per_s and full_in_s are based on."""
-
-
-class DatabaseRow(Struct, kw_only=True):
-    name: str
-    bytes: int | None = None
-    temp_bytes_per_s: float | None = None
-    commits_per_s: float | None = None
-    rollbacks_per_s: float | None = None
-    hit_pct: float | None = None
-    deadlocks: int | None = None
-
-
 class SessionRow(Struct, kw_only=True):
     pid: int
     backend_start: str | None = None
@@ -248,7 +125,13 @@ class SessionRow(Struct, kw_only=True):
     blocked_by: list[int] = []
     cpu_pct: float | None = None
     read_bytes_per_s: float | None = None
+    read_source: str | None = None
+    """Who counts the reads: /proc, what the process read from storage; or pg_stat_get_backend_io (18+), what was read
+    for the session, also by I/O workers, from storage or the page cache."""
     write_bytes_per_s: float | None = None
+    write_source: str | None = None
+    wal_bytes_per_s: float | None = None
+    """WAL it generated (18+)."""
     rss_bytes: int | None = None
     process_state: str | None = None
     query: str | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.panels.text_elements import Line, Span, Style, fit
 from dba_console.watch.panels.time_formats import hour_and_minute
 
@@ -26,6 +27,19 @@ class Axis:
     start_us: int
     end_us: int
     cells: int
+    now_us: int | None = None
+    """When it is drawn, if that is not its end."""
+
+    @classmethod
+    def last(cls, now_us: int, window_s: float, cells: int) -> Axis:
+        """Return an axis of about the last `window_s` seconds, whose columns begin at the same times in each tick.
+
+        So only the last column changes with a new reading, and the others move when a column is complete: a chart that
+        moves a little each second is drawn anew each second.
+        """
+        column_us = int(window_s * 1e6) // max(1, cells)
+        end_us = (now_us // column_us + 1) * column_us
+        return cls(end_us - column_us * cells, end_us, cells, now_us)
 
     def column(self, wall_us: int) -> int | None:
         """Return the column of a time, None outside the axis."""
@@ -85,8 +99,16 @@ def sparkline(points: Sequence[Point], end_us: int, window_s: float, cells: int,
     """Return the last `window_s` seconds in one line of `cells` blocks, blank where unknown."""
     if cells < 1:
         return ""
-    axis = Axis(end_us - int(window_s * 1e6), end_us, cells)
+    axis = Axis.last(end_us, window_s, cells)
     return plot(peaks(points, axis), low, high, 1)[0]
+
+
+def stall_points(history: ChartHistory) -> tuple[list[tuple[int, float]], str]:
+    """Return the best measure of stalls: time in which all were stalled, else the kernel's average, else iowait."""
+    for name, label in (("io.psi_full_pct", "full"), ("io.psi_full_avg10", "full"), ("io.iowait_pct", "iowait")):
+        if points := history.series(name):
+            return points, label
+    return [], "iowait"
 
 
 def clock_line(axis: Axis) -> str:
@@ -146,7 +168,7 @@ def draw_chart(chart: Chart, axis: Axis, gutter: int, rows: int) -> list[Line]:
     values = column_values(chart.points, axis)
     known = [value for value in values if value is not None]
     low, high = _range(chart, known)
-    labels = _labels(chart, known, _shown_value(chart, axis.end_us), low, high, gutter, rows)
+    labels = _labels(chart, known, _shown_value(chart, axis.now_us or axis.end_us), low, high, gutter, rows)
     if not known:
         blank = fit("  no readings yet", axis.cells)
         return [

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.cluster import cutover_text
 from dba_console.watch.frames.model import ClusterPanel, Frame
 from dba_console.watch.frames.rows import NodeRow, PoolerRow
+from dba_console.watch.lsn import LAG_LEVELS_S
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import fact, integer, join, join_fitting, level_style, name_of, text_line
-from dba_console.watch.panels.replication import LAG_S
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -24,7 +25,7 @@ from dba_console.watch.panels.text_elements import (
     clean,
     wrap_words,
 )
-from dba_console.watch.panels.time_formats import local_time_of_day
+from dba_console.watch.panels.time_formats import date_and_time, local_time_of_day
 
 _OLD_S = 6.0
 """Three query intervals."""
@@ -39,8 +40,11 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
     lines = [_node_line(row, width) for row in panel.nodes]
     lines += [_pooler_line(row, width) for row in panel.poolers]
     lines += [text_line(f"! {clean(text)}", "warn") for text in panel.differences]
-    if len(lines) > height:
+    held = _held_lines(panel, frame)
+    lines = [*_cutover_lines(panel, width), *lines]
+    if len(held) + len(lines) > height:
         lines.insert(0, _summary(panel))
+    lines = [*held, *lines]
     return phrases.body(panel, bool(panel.nodes), lines, width, height)
 
 
@@ -52,6 +56,8 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     errors = {(type(row), row.name): row for row in rows if row.error is not None}
     head = [
         _summary(panel),
+        *_held_lines(panel, frame),
+        *_cutover_lines(panel, width),
         *(line for row in errors.values() for line in _error_lines(row, width)),
         *(text_line(text, "warn") for words in panel.differences for text in wrap_words(f"! {words}", width)),
     ]
@@ -71,6 +77,23 @@ def _summary(panel: ClusterPanel) -> Line:
     if silent:
         facts.append(text_line(f"{silent} not answering", "crit"))
     return join([*facts, fact("poolers", str(len({row.name for row in panel.poolers})))])
+
+
+def _held_lines(panel: ClusterPanel, frame: Frame) -> list[Line]:
+    """Return for how long a cutover has held clients. It comes first: a run shows only one line of the panel."""
+    if panel.cutover is None or panel.cutover.held_since_us is None:
+        return []
+    held_s = max(0.0, (frame.at_us - panel.cutover.held_since_us) / 1e6)
+    return [text_line(f"! clients held for {human_duration(held_s)}", "crit")]
+
+
+def _cutover_lines(panel: ClusterPanel, width: int) -> list[Line]:
+    """Return the cutover in progress."""
+    if (mark := panel.cutover) is None:
+        return []
+    text = cutover_text(mark, date_and_time(mark.begun_us))
+    style: Style = "warn" if mark.held_since_us is None else "crit"
+    return [text_line(line, style) for line in wrap_words(f"! {text}", width)]
 
 
 def _error_lines(row: NodeRow | PoolerRow, width: int) -> list[Line]:
@@ -195,7 +218,7 @@ def _age_style(age_s: float | None) -> Style:
 
 
 def _lag_style(row: NodeRow) -> Style:
-    return level_style(None if row.lag_s is None else row.lag_s - (row.apply_delay_s or 0.0), *LAG_S)
+    return level_style(None if row.lag_s is None else row.lag_s - (row.apply_delay_s or 0.0), *LAG_LEVELS_S)
 
 
 def _archives_nothing(row: NodeRow) -> bool:

@@ -179,8 +179,9 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.locks
     if panel.waiting is None and not panel.trees:
         return Detail("Locks", tuple(phrases.note_lines(panel, width)))
-    longest = "nobody" if panel.waiting == 0 else human_duration(panel.longest_wait_s)
-    head = [join([fact("waiting", integer(panel.waiting)), fact("longest", longest)])]
+    head = [fact("waiting", integer(panel.waiting))]
+    if panel.waiting != 0:
+        head = [join([*head, fact("longest", human_duration(panel.longest_wait_s))])]
     blocks = blocked_elsewhere(panel.trees)
     rows = tuple(_node_row(position, blocks) for position in walk_trees(panel.trees))
     table = Table("locks", _COLUMNS, rows, None, "Lock waits", "no lock waits")

@@ -17,14 +17,13 @@ import msgspec
 from dba_console.core.errors import UsageError
 from dba_console.core.units import human_bytes, human_count, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import PANEL_NAMES, Frame
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels import charts, events, findings, phrases
 from dba_console.watch.panels.boxes import Box, draw_boxes
-from dba_console.watch.panels.charts import Chart, draw_chart
+from dba_console.watch.panels.charts import Chart, draw_chart, stall_points
 from dba_console.watch.panels.events import axis_marks
 from dba_console.watch.panels.findings import list_lines, urgent_findings
 from dba_console.watch.panels.header import HeaderState, header
-from dba_console.watch.panels.io import stall_points
 from dba_console.watch.panels.phrases import name_of
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import (
@@ -42,6 +41,7 @@ from dba_console.watch.panels.text_elements import (
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import format_rfc3339
+from dba_console.watch.subjects import PANEL_NAMES
 
 # The charts of the last minutes: connections, I/O and memory on one time axis, with events marked on it.
 #
@@ -62,7 +62,7 @@ def recent_charts(frame: Frame, history: ChartHistory, width: int, height: int) 
     gutter = _gutter(width)
     names = _ALL if height >= 12 else _FEWER if height >= 10 else _FEWEST if height >= 8 else _FEWEST[: (height - 2)]
     rows, extra = divmod(height - 2, len(names))
-    axis = charts.Axis(frame.at_us - chart_window_s(frame, history, width) * 1_000_000, frame.at_us, width - gutter)
+    axis = charts.Axis.last(frame.at_us, chart_window_s(frame, history, width), width - gutter)
     lines: list[Line] = []
     for index, name in enumerate(names):
         lines += draw_chart(

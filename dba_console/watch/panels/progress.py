@@ -29,6 +29,7 @@ from dba_console.watch.panels.text_elements import (
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.wait_events import explained_wait
 
 # Text about long operations, the same in the overview, the table and the page of a job.
 #
@@ -157,7 +158,9 @@ def trouble_lines(row: ProgressRow) -> list[Line]:
 
 
 def amount_text(value: float | None, unit: str | None) -> str:
-    """`4.1 GB` for bytes, `82M` for anything else."""
+    """`4.1 GB` for bytes, `1m36s` for seconds, `82M` for anything else."""
+    if unit == "s":
+        return human_duration(value)
     return human_bytes(value) if unit == "bytes" else human_count(value)
 
 
@@ -300,7 +303,7 @@ def _progress_row(row: ProgressRow) -> TableRow:
             Cell("–" if _is_cluster_wide(row) else name_of(row.database), row.database),
             number_cell(amount_text(row.done, row.unit), row.done),
             number_cell(amount_text(row.total, row.unit), row.total),
-            Cell(name_of(row.unit) if row.unit else "", row.unit),
+            Cell("time" if row.unit == "s" else name_of(row.unit) if row.unit else "", row.unit),
             number_cell(rate_text(row.rate_per_s, row.unit), row.rate_per_s),
             number_cell(human_duration(row.elapsed_s), row.elapsed_s),
             number_cell(remaining_text(row.eta_s, row.eta_grade), row.eta_s),
@@ -342,7 +345,7 @@ def _detail_lines(row: ProgressRow) -> tuple[Line, ...]:
             *trouble_lines(row),
             text_line(f"started {local_date_and_time(row.started)}"),
             text_line(f"user {name_of(row.user)}"),
-            text_line(f"waits for {name_of(row.wait) if row.wait else 'nothing'}"),
+            text_line(f"waits for {explained_wait(row.wait) if row.wait else 'nothing'}"),
             *([] if row.late_s is None else [text_line(f"overdue by {human_duration(row.late_s)}", "warn")]),
         ]
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from dba_console.core.units import human_bytes, human_count, human_duration
+from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame, Sessions
 from dba_console.watch.frames.rows import SessionRow
+from dba_console.watch.frames.sessions import BACKEND_IO
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import fact, join, name_of, query_lines, statement, text_line
 from dba_console.watch.panels.text_elements import (
@@ -24,6 +25,7 @@ from dba_console.watch.panels.text_elements import (
     fit,
 )
 from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.wait_events import explained_wait
 
 # The table of sessions, designed for a thousand rows every second.
 #
@@ -83,8 +85,11 @@ _COLUMNS = (
     TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", descending=True, spare=5),
     TableColumn("blocked_by", "blocked by", 12, help="pids it waits for", spare=2),
     TableColumn("cpu", "cpu %", 5, right=True, help="Share of one CPU", descending=True, spare=3),
-    TableColumn("read", "read", 9, right=True, help="Read from storage, per second", descending=True, spare=7),
+    TableColumn(
+        "read", "read", 9, right=True, help="Read, per second; the detail names who counts", descending=True, spare=7
+    ),
     TableColumn("write", "written", 9, right=True, help="Written, per second", descending=True, spare=8),
+    TableColumn("wal", "wal", 9, right=True, help="WAL generated, per second (18+)", descending=True, spare=10),
     TableColumn(
         "rss", "rss", 8, right=True, help="Resident, including touched shared buffers", descending=True, spare=9
     ),
@@ -120,6 +125,7 @@ def _session_row(row: SessionRow) -> TableRow:
             _UNKNOWN if row.cpu_pct is None else Cell(f"{row.cpu_pct:.0f}", row.cpu_pct),
             _bytes_cell(row.read_bytes_per_s, per_s=True),
             _bytes_cell(row.write_bytes_per_s, per_s=True),
+            _BLANK if row.wal_bytes_per_s is None else _bytes_cell(row.wal_bytes_per_s, per_s=True),
             _bytes_cell(row.rss_bytes),
             _BLANK if not query else _query_cell(query),
         ),
@@ -169,7 +175,7 @@ def _detail_lines(row: SessionRow) -> list[Line]:
     )
     host = join(
         [
-            fact("waits for", name_of(row.wait) if row.wait else "nothing"),
+            fact("waits for", explained_wait(row.wait) if row.wait else "nothing"),
             fact("holds the horizon back", f"{human_count(row.xmin_age_xids)} xids")
             if row.xmin_age_xids is not None
             else (),
@@ -177,7 +183,26 @@ def _detail_lines(row: SessionRow) -> list[Line]:
             fact("process state", name_of(row.process_state)),
         ]
     )
-    return [who, host, *query_lines(row.query, row.query_bytes)]
+    return [who, host, _io_line(row), *query_lines(row.query, row.query_bytes)]
+
+
+def _io_line(row: SessionRow) -> Line:
+    """Return what it reads and writes, and who counts it."""
+    return join(
+        [
+            fact("read", _io_text(row, row.read_bytes_per_s, row.read_source)),
+            fact("written", _io_text(row, row.write_bytes_per_s, row.write_source)),
+            fact("WAL", human_bytes(row.wal_bytes_per_s, per_s=True)) if row.wal_bytes_per_s is not None else (),
+            text_line("reads for sessions", "dim") if row.backend_type == "io worker" else (),
+        ]
+    )
+
+
+def _io_text(row: SessionRow, per_s: float | None, source: str | None) -> str:
+    if per_s is None:
+        in_transaction = source == BACKEND_IO and row.xact_age_s is not None
+        return "unknown until its transaction ends" if in_transaction else UNKNOWN
+    return f"{human_bytes(per_s, per_s=True)} ({name_of(source)})"
 
 
 _BACKEND_NAMES = {"parallel worker": "parallel worker", "walsender": "walsender"}

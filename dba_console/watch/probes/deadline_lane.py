@@ -15,6 +15,8 @@ from dba_console.core.clock import SYSTEM, Clock
 
 T = TypeVar("T")
 
+CLOSE_S = 1.0
+"""Maximum wait at the end for a connection to be closed."""
 REPLACEMENTS = 3
 """Threads of one lane that may be stuck at once. Above this the lane refuses jobs until one of them returns."""
 
@@ -189,5 +191,11 @@ class PolledCall(Generic[T]):
         self._call = None
         self.lane.abandon()
 
-    def close(self) -> None:
+    def close(self, last: Callable[[], object] | None = None) -> None:
+        """Run `last` in the lane unless a call is pending, for at most CLOSE_S seconds; then end the thread."""
+        if last is not None and not self.pending:
+            try:
+                self.lane.call(last, CLOSE_S)
+            except LaneTimeout:
+                pass
         self.lane.close()

@@ -40,6 +40,36 @@ class NodeSlotNow(Struct, array_like=True, frozen=True, gc=False):
     retained_bytes: int | None
 
 
+class CutoverMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A cutover in progress, as every node of the cluster has it. Times are wall time in microseconds since 1970.
+
+    Stored by name, also in the servers, where other versions of this program read it.
+    """
+
+    run: str
+    """Id of the run, on `host`."""
+    host: str
+    operator: str
+    cluster: str
+    kind: str
+    """cutover or failover."""
+    old: str
+    to: str
+    system_identifier: str
+    role: str
+    """Role whose setting the mark is."""
+    begun_us: int
+    stage: str = ""
+    held_since_us: int | None = None
+    """Since when clients are held; None: they are not."""
+    limits: dict[str, int] = {}
+    """CONNECTION LIMIT of each database before it was set to 0."""
+    poolers: dict[str, tuple[str, ...]] = {}
+    """Pooler -> databases that were paused."""
+    settings: dict[str, dict[str, str]] = {}
+    """Pooler -> settings as they were before the cutover changed them."""
+
+
 class NodeNow(Struct, array_like=True, frozen=True):
     """One server. Times `_us` of this host are monotonic, except `since_us`, which is wall time. None: not known."""
 
@@ -76,6 +106,10 @@ class NodeNow(Struct, array_like=True, frozen=True):
     slots: tuple[NodeSlotNow, ...] = ()
     started_us: int | None = None
     """When the server was started, by its own clock: two nodes with the same value are one server."""
+    cutover: CutoverMark | None = None
+    """The cutover in progress, as this node has it."""
+    starting: bool = False
+    """With `error`: its server starts up, recovers from a crash, or shuts down."""
 
     @property
     def answers(self) -> bool:

@@ -6,7 +6,11 @@ another meaning, or removed. Counters are raw and cumulative; None means the ker
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import Struct
+
+from dba_console.watch.part import NameKind
 
 
 class Cpu(Struct, array_like=True, frozen=True, gc=False):
@@ -27,6 +31,11 @@ class Cpu(Struct, array_like=True, frozen=True, gc=False):
     context_switches: int
     boot_wall_s: int
     """btime: when the host was booted, seconds since 1970."""
+
+    def is_reset(self, before: Cpu) -> bool:
+        """Whether the host was booted after the reading before."""
+        # btime is computed from two clocks and may change by a second without a boot.
+        return abs(self.boot_wall_s - before.boot_wall_s) > 5 and self.user + self.system < before.user + before.system
 
 
 class MemInfo(Struct, array_like=True, frozen=True, gc=False):
@@ -129,7 +138,7 @@ class Pressure(Struct, array_like=True, frozen=True):
 class Disk(Struct, array_like=True, frozen=True, gc=False):
     """One line of /proc/diskstats for a whole device (not a partition). Sectors are 512 bytes, times milliseconds."""
 
-    name: str
+    name: Annotated[str, NameKind("text")]
     major: int
     minor: int
     reads: int
@@ -157,16 +166,25 @@ class Disks(Struct, array_like=True, frozen=True):
     devices: list[Disk]
 
 
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+NETWORK_FILE_SYSTEMS = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "afs", "lustre", "gpfs")
+)
+"""File systems whose locks and shared memory are not reliable for SQLite's WAL (sqlite.org, "Write-Ahead Logging")."""
+
+HeldContent = Annotated[str, NameKind("holds")]
+
+
 class Mount(Struct, array_like=True, frozen=True):
     """One mounted file system and statvfs of it. Sizes in bytes; None if statvfs did not answer in time."""
 
     path: str
-    source: str
+    source: Annotated[str, NameKind("path")]
     fstype: str
     options: str
     device: str | None
     """Name of the whole block device it is on (as in diskstats), None without one."""
-    holds: list[str]
+    holds: list[HeldContent]
     """What is stored there: data, wal, temp, archive, log, session, tablespace:NAME."""
     size: int | None = None
     used: int | None = None
@@ -183,7 +201,7 @@ class Mounts(Struct, array_like=True, frozen=True):
     """Real file systems, and the paths that PostgreSQL uses."""
 
     mounts: list[Mount]
-    paths: dict[str, str]
+    paths: dict[HeldContent, Annotated[str, NameKind("path")]]
     """Content -> path as the server names it: data, wal, tablespace:NAME, archive, log, session."""
     note: str | None = None
     """Why PostgreSQL's paths are not known, if they are not."""
@@ -250,6 +268,10 @@ class Processes(Struct, array_like=True, frozen=True):
     """Number of processes read now, by state."""
     total: int
     """Number of children of the postmaster, read now or not."""
+
+    def is_reset(self, before: Processes) -> bool:
+        """Whether the postmaster is another one than in the reading before."""
+        return self.postmaster != before.postmaster
 
 
 class ProcessTitle(Struct, array_like=True, frozen=True, gc=False):

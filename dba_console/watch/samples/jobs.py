@@ -37,6 +37,8 @@ class JobStatistics(Struct, array_like=True, frozen=True, gc=False):
     """Its duration, seconds."""
     watched_since_us: int
     """Host wall time since which no run can have been missed."""
+    format: str | None = None
+    """Of a dump, if known: custom, directory, plain, … Each format has statistics of its own."""
 
     @property
     def key(self) -> JobKey:
@@ -55,6 +57,8 @@ class RunningJob(Struct, array_like=True, frozen=True, gc=False):
     """Server's clock; None if this role cannot see it."""
     elapsed_s: float | None
     """As of the reading, by the monotonic clock; None if the start is not known."""
+    format: str | None = None
+    """Of a dump, if its program was found."""
 
     @property
     def key(self) -> JobKey:
@@ -69,9 +73,16 @@ class Jobs(Struct, array_like=True, frozen=True):
     past: list[JobStatistics]
     running: list[RunningJob]
 
-    def statistics_of(self, key: JobKey) -> JobStatistics | None:
-        """Return the statistics of one job, None if there are none."""
-        return next((one for one in self.past if one.key == key), None)
+    def statistics_of(self, key: JobKey, format: str | None = None) -> JobStatistics | None:
+        """Return the statistics of one job, None if there are none, or only of dumps of another format."""
+        own = [one for one in self.past if one.key == key]
+        if format is not None and (same := next((one for one in own if one.format == format), None)) is not None:
+            return same
+        return own[0] if len(own) == 1 and None in (format, own[0].format) else None
+
+    def has_formats(self, key: JobKey) -> bool:
+        """Return whether this dump is made in several formats."""
+        return sum(one.key == key for one in self.past) > 1
 
 
 # Fields that a sample and a row of the progress panel have in common. None: unknown.

@@ -40,6 +40,8 @@ class Database(Struct, array_like=True, frozen=True, gc=False):
     is_template: bool
     tablespace: str | None = None
     """Default tablespace of its relations; None: in the data directory."""
+    restored_from: str | None = None
+    """The dump of a restore into it that is not finished (runbook restore)."""
 
 
 class Server(Struct, array_like=True, frozen=True):
@@ -78,6 +80,8 @@ class Server(Struct, array_like=True, frozen=True):
     """True: proven to run on this host; False: proven elsewhere; None: not decided."""
     local_note: str | None = None
     """How `local` is known, or why the host panels are empty and what would help."""
+    reset_role: str | None = None
+    """The role that a setting of the database or the login role had switched to; None: none."""
 
 
 class Activity(Struct, array_like=True, frozen=True, gc=False):
@@ -114,6 +118,26 @@ class Sessions(Struct, array_like=True, frozen=True):
     rows: list[Activity]
     hidden: int = 0
     """Rows whose state and query this role may not see (`<insufficient privilege>`)."""
+
+
+class SessionIo(Struct, array_like=True, frozen=True, gc=False):
+    """Bytes of a session since its start (18+), without what its open transaction has not reported yet."""
+
+    pid: int
+    backend_start: int | None
+    xact_age_s: float | None
+    """Age of its open transaction; None without one."""
+    read_bytes: int | None
+    write_bytes: int | None
+    """Of tables, indexes and WAL; without temporary files."""
+    wal_bytes: int | None
+    """WAL it generated, also if another process wrote it to disk."""
+
+
+class SessionIoStats(Struct, array_like=True, frozen=True):
+    """Sessions that may have reported since the last reading."""
+
+    rows: list[SessionIo]
 
 
 class LockWaiter(Struct, array_like=True, frozen=True):
@@ -166,332 +190,3 @@ class Operation(Struct, array_like=True, frozen=True):
 
 class Operations(Struct, array_like=True, frozen=True):
     rows: list[Operation]
-
-
-class Standby(Struct, array_like=True, frozen=True):
-    """A row of pg_stat_replication. LSNs as 64-bit byte positions."""
-
-    pid: int
-    backend_start: int | None
-    user: str | None
-    application: str
-    client: str | None
-    state: str | None
-    sent_lsn: int | None
-    write_lsn: int | None
-    flush_lsn: int | None
-    replay_lsn: int | None
-    write_lag_s: float | None
-    flush_lag_s: float | None
-    replay_lag_s: float | None
-    sync_state: str | None
-    backend_xmin: int | None
-
-
-class Slot(Struct, array_like=True, frozen=True):
-    """A row of pg_replication_slots; unread_since as SlotRow.unread_s; synced: a copy of the primary's slot."""
-
-    name: str
-    kind: str
-    database: str | None
-    active_pid: int | None
-    temporary: bool
-    xmin: int | None
-    catalog_xmin: int | None
-    restart_lsn: int | None
-    confirmed_flush_lsn: int | None
-    wal_status: str | None
-    safe_wal_size: int | None
-    inactive_since: int | None = None
-    invalidation_reason: str | None = None
-    synced: bool | None = None
-    unread_since: int | None = None
-
-
-class Replication(Struct, array_like=True, frozen=True):
-    """Positions, standbys, slots. On a primary lsn is the write position, on a standby the last one replayed."""
-
-    now_us: int
-    in_recovery: bool
-    lsn: int | None
-    receive_lsn: int | None
-    """Standby: last position received and flushed."""
-    replay_at: int | None
-    """Standby: commit time of the last transaction replayed."""
-    replay_paused: bool | None
-    receiver_status: str | None
-    receiver_host: str | None
-    receiver_latest_end_lsn: int | None
-    timeline: int | None
-    standbys: list[Standby]
-    slots: list[Slot]
-    receiver_pid: int | None = None
-    """Standby: the WAL receiver, visible to every role; its status and host need pg_read_all_stats."""
-    primary_conninfo_set: bool | None = None
-    """Standby: it should receive WAL from a primary. None without pg_read_all_settings."""
-    restore_command_set: bool | None = None
-    """Standby: it may take WAL from an archive."""
-
-    @property
-    def has_receiver(self) -> bool:
-        """Whether a WAL receiver runs and is registered; one that cannot connect ends before that."""
-        return self.receiver_pid is not None or self.receiver_status is not None
-
-
-class Archiver(Struct, array_like=True, frozen=True):
-    """pg_stat_archiver, and the files that wait in archive_status."""
-
-    enabled: bool
-    archived_count: int
-    last_archived_wal: str | None
-    last_archived_at: int | None
-    failed_count: int
-    last_failed_wal: str | None
-    last_failed_at: int | None
-    stats_reset: int | None
-    ready_count: int | None
-    """Files .ready in archive_status; None without the right to list it."""
-    now_us: int = 0
-    oldest_ready_at: int | None = None
-    """Time when the oldest of them became ready."""
-
-
-class Wal(Struct, array_like=True, frozen=True):
-    """pg_stat_wal (14+) and the checkpointer's counters, from the view of this version."""
-
-    records: int | None
-    fpi: int | None
-    bytes: int | None
-    buffers_full: int | None
-    checkpoints_timed: int | None
-    checkpoints_requested: int | None
-    checkpoint_write_ms: float | None
-    checkpoint_sync_ms: float | None
-    buffers_checkpoint: int | None
-    buffers_backend: int | None
-    stats_reset: int | None
-    wal_files: int | None = None
-    """Files in pg_wal and their bytes, from pg_ls_waldir()."""
-    wal_files_bytes: int | None = None
-
-
-class DatabaseStat(Struct, array_like=True, frozen=True, gc=False):
-    """A row of pg_stat_database; datid 0 (shared objects) has name None."""
-
-    oid: int
-    name: str | None
-    numbackends: int
-    xact_commit: int
-    xact_rollback: int
-    blks_read: int
-    blks_hit: int
-    tup_returned: int
-    tup_fetched: int
-    tup_written: int
-    """tup_inserted + tup_updated + tup_deleted."""
-    conflicts: int
-    temp_files: int
-    temp_bytes: int
-    deadlocks: int
-    checksum_failures: int | None
-    checksum_last_failure: int | None
-    blk_read_ms: float
-    blk_write_ms: float
-    stats_reset: int | None
-    sessions_abandoned: int | None = None
-    """Sessions whose connection to the client was lost; None before PostgreSQL 14."""
-    sessions_fatal: int | None = None
-    sessions_killed: int | None = None
-
-
-class DatabaseStats(Struct, array_like=True, frozen=True):
-    rows: list[DatabaseStat]
-
-
-class IoStat(Struct, array_like=True, frozen=True):
-    """A row of pg_stat_io (16+) with any activity. Bytes from counts times op_bytes before 18."""
-
-    backend_type: str
-    object: str
-    context: str
-    reads: int | None
-    read_bytes: int | None
-    read_ms: float | None
-    writes: int | None
-    write_bytes: int | None
-    write_ms: float | None
-    extends: int | None
-    hits: int | None
-    evictions: int | None
-    fsyncs: int | None
-    fsync_ms: float | None
-
-
-class IoStats(Struct, array_like=True, frozen=True):
-    rows: list[IoStat]
-
-
-class DatabaseXid(Struct, array_like=True, frozen=True, gc=False):
-    name: str
-    xid_age: int
-    mxid_age: int
-
-
-class TableXid(Struct, array_like=True, frozen=True):
-    """A table of the connected database with its TOAST table counted in."""
-
-    name: str
-    xid_age: int
-    mxid_age: int
-    pages: int
-    last_vacuum: int | None
-    last_autovacuum: int | None
-
-
-class Xids(Struct, array_like=True, frozen=True):
-    """Distance to wraparound. next_xid and next_mxid advance with use: their rate is the burn rate."""
-
-    now_us: int
-    next_xid: int | None
-    """64-bit (epoch included) from pg_snapshot_xmax(pg_current_snapshot()); None on old servers or without rights."""
-    next_mxid: int | None
-    databases: list[DatabaseXid]
-    tables: list[TableXid]
-
-
-class HorizonHolder(Struct, array_like=True, frozen=True):
-    """A holder of the xid horizon."""
-
-    kind: str
-    """backend, prepared, slot, standby."""
-    who: str
-    pid: int | None
-    xid_age: int | None
-    """The larger of age(xid) and age(xmin)."""
-    since: int | None
-    database: str | None = None
-    state: str | None = None
-
-
-class Horizon(Struct, array_like=True, frozen=True):
-    rows: list[HorizonHolder]
-
-
-class DatabaseSize(Struct, array_like=True, frozen=True, gc=False):
-    name: str
-    bytes: int | None
-
-
-class Sizes(Struct, array_like=True, frozen=True):
-    rows: list[DatabaseSize]
-
-
-class TempDirectory(Struct, array_like=True, frozen=True, gc=False):
-    """Temporary files of one backend in one tablespace, as pg_ls_tmpdir() lists them."""
-
-    tablespace: str
-    pid: int | None
-    """Their backend, from the file name; None if not in the name."""
-    files: int
-    bytes: int
-
-
-class TempFiles(Struct, array_like=True, frozen=True):
-    """Temporary files now open, the largest first."""
-
-    rows: list[TempDirectory]
-    closed_bytes: int | None = None
-    """temp_bytes of pg_stat_database over all databases: bytes of files already closed."""
-
-
-# Catalog problems that queries do not show yet. Same storage rules as above.
-
-
-class ChangedCollation(Struct, array_like=True, frozen=True):
-    """A collation whose version has changed since it, or its database, was created."""
-
-    database: str | None
-    """Database whose default it is; None for a collation of the connected database."""
-    name: str | None
-    """schema.name; None for the default of a database."""
-    provider: str
-    """libc, icu, builtin."""
-    recorded: str
-    actual: str
-
-
-class InvalidIndex(Struct, array_like=True, frozen=True):
-    """An index of the connected database that is invalid and not being built or dropped."""
-
-    name: str
-    table: str
-    ready: bool
-    """Every write to the table also maintains it."""
-    pages: int
-
-
-class SequenceUsage(Struct, array_like=True, frozen=True):
-    """A sequence of the connected database that has used at least half of its values."""
-
-    name: str
-    column: str | None
-    """table.column it belongs to (serial, identity); None if it belongs to none."""
-    last: int
-    start: int
-    """Its first possible value, at the opposite end of `stop`."""
-    stop: int
-    """The last value that sequence and column can hold."""
-    increment: int
-
-
-class CatalogFaults(Struct, array_like=True, frozen=True):
-    """Problems of a database found in the catalogs. None: not known."""
-
-    database: str
-    """The connected database, which `indexes` and `sequences` belong to."""
-    collations: list[ChangedCollation]
-    indexes: list[InvalidIndex] | None
-    sequences: list[SequenceUsage] | None
-    """Without sequences whose value this role may not read."""
-
-
-class Subscription(Struct, array_like=True, frozen=True):
-    """A row of pg_subscription, of any database."""
-
-    name: str
-    database: str | None
-    enabled: bool
-    has_slot: bool
-    worker_pid: int | None
-    """Its apply worker; None if none runs."""
-    apply_errors: int | None
-    """Counted since the statistics were reset (15+); None before."""
-    sync_errors: int | None
-    disable_on_error: bool
-
-
-class Subscriptions(Struct, array_like=True, frozen=True):
-    rows: list[Subscription]
-
-
-class DeadRows(Struct, array_like=True, frozen=True):
-    """A table of the connected database with more dead rows than autovacuum should leave."""
-
-    name: str
-    dead: int
-    live: int
-    trigger: int
-    """Dead rows that trigger autovacuum, by the settings of the server and the table's own."""
-    enabled: bool
-    """False: autovacuum_enabled = off is set on the table."""
-    vacuums: int
-    """Finished VACUUMs, including those of autovacuum, since the statistics were reset."""
-    last_vacuum: int | None
-
-
-class DeadRowTables(Struct, array_like=True, frozen=True):
-    """Tables that autovacuum should have processed, the worst first."""
-
-    database: str
-    """The connected database, which all of them belong to."""
-    rows: list[DeadRows]

@@ -7,13 +7,14 @@ readings of the slow parts, each with the time it was read, so that reading can 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from dba_console.core.decoding import packed_decoder
+from dba_console.watch import subjects
+from dba_console.watch.part import PartKind, Query, ServerPart
 from dba_console.watch.samples import cluster, console, findings, host, jobs, postgres
 
 T = TypeVar("T")
@@ -22,24 +23,7 @@ T = TypeVar("T")
 # and `doctor`.
 
 
-@dataclass(frozen=True, slots=True)
-class PartKind:
-    """A part: `reading` is the struct it decodes to, `every_s` its interval in seconds."""
-
-    name: str
-    reading: type[Any]
-    every_s: int
-    meaning: str
-
-
 _PART_KINDS = (
-    PartKind("host.cpu", host.Cpu, 1, "CPU times, iowait, blocked processes"),
-    PartKind("host.memory", host.MemInfo, 1, "free, cached, dirty, swap, huge pages"),
-    PartKind("host.vmstat", host.VmStat, 1, "reclaim, stalls, compaction, refaults"),
-    PartKind("host.pressure", host.Pressure, 1, "pressure stall information"),
-    PartKind("host.disks", host.Disks, 1, "block devices"),
-    PartKind("host.mounts", host.Mounts, 5, "file systems and what they hold"),
-    PartKind("host.settings", host.HostSettings, 10, "kernel settings, NUMA nodes"),
     PartKind("host.processes", host.Processes, 1, "CPU and I/O of the postmaster's processes"),
     PartKind("host.titles", host.ProcessTitles, 1, "connections by process title, in blind mode"),
     PartKind("host.control", host.ControlFile, 10, "pg_control and postmaster.pid"),
@@ -47,18 +31,9 @@ _PART_KINDS = (
     PartKind("pg.activity", postgres.Sessions, 1, "pg_stat_activity"),
     PartKind("pg.locks", postgres.Locks, 1, "lock waits"),
     PartKind("pg.progress", postgres.Operations, 1, "pg_stat_progress_*"),
-    PartKind("pg.databases", postgres.DatabaseStats, 3, "pg_stat_database"),
-    PartKind("pg.replication", postgres.Replication, 2, "positions, standbys, slots"),
-    PartKind("pg.archiver", postgres.Archiver, 3, "archiving and its backlog"),
-    PartKind("pg.wal", postgres.Wal, 5, "WAL and checkpoints"),
-    PartKind("pg.io", postgres.IoStats, 10, "pg_stat_io"),
-    PartKind("pg.horizon", postgres.Horizon, 10, "what holds the xid horizon"),
-    PartKind("pg.xids", postgres.Xids, 30, "distance to wraparound"),
-    PartKind("pg.sizes", postgres.Sizes, 300, "database sizes"),
     PartKind("self", console.AgentHealth, 1, "the console's own cost"),
     PartKind("findings", findings.FindingsNow, 10, "open findings"),
     PartKind("jobs", jobs.Jobs, 30, "long jobs: running ones, and statistics of earlier runs"),
-    PartKind("pg.temp", postgres.TempFiles, 5, "temporary files on disk"),
     PartKind(
         "reverts",
         console.PendingRevertsNow,
@@ -66,14 +41,19 @@ _PART_KINDS = (
         "temporary settings of runs, until they are reverted",
     ),
     PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs now running, in detail"),
-    PartKind("pg.catalog", postgres.CatalogFaults, 300, "collations, invalid indexes and sequences, from the catalogs"),
-    PartKind("pg.subscriptions", postgres.Subscriptions, 30, "pg_subscription and its workers"),
-    PartKind("pg.dead_rows", postgres.DeadRowTables, 60, "tables with more dead rows than autovacuum leaves"),
     PartKind("cluster", cluster.ClusterNow, 2, "nodes and poolers of the configured cluster"),
+    ServerPart(
+        "pg.session_io",
+        postgres.SessionIoStats,
+        every_s=2,
+        meaning="I/O and WAL of sessions",
+        queries=(Query("session_io", rows="rows"),),
+        needs_all_stats=True,
+    ),
     PartKind("cluster.details", cluster.ClusterDetails, 20, "settings and archive backlog of the cluster's nodes"),
 )
 
-PARTS: dict[str, PartKind] = {kind.name: kind for kind in _PART_KINDS}
+PARTS: dict[str, PartKind] = {kind.name: kind for kind in (*_PART_KINDS, *subjects.parts())}
 
 
 Status = Literal["ok", "stale", "denied", "unsupported", "timeout", "error"]

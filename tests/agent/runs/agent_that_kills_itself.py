@@ -1,9 +1,9 @@
 """An agent that kills itself at a record of a run's journal: `python -m MODULE record DSN`.
 
-DIES in the environment says when: `after:block.mark`, once the first record of that kind that this process writes is on
-the disk; `before:block.result`, when it is about to be written; `after:step.ended:look`, at that of the step `look`;
-`before:block.mark:set:2`, at the second of the step `set`. With KILLS, the shell script it names kills something
-else in its place.
+DBA_CONSOLE_TEST_DIES in the environment says when: `after:block.mark`, once the first record of that kind that this
+process writes is on the disk; `before:block.result`, when it is about to be written; `after:step.ended:look`, at that
+of the step `look`; `before:block.mark:set:2`, at the second of the step `set`. With DBA_CONSOLE_TEST_KILLS, the shell
+script it names kills something else in its place.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dba_console.recording.run_journal import RunJournal
 from tests.agent.runs import nodes
 from tests.agent.runs.agent_command import command_or_agent
 
-DIES = "DIES"
-KILLS = "KILLS"
+DIES = "DBA_CONSOLE_TEST_DIES"
+KILLS = "DBA_CONSOLE_TEST_KILLS"
 _real_append = RunJournal.append
 _seen_kinds: list[JournalRecord] = []
 

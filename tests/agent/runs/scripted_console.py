@@ -106,7 +106,7 @@ class Operator:
         assert view.question is not None
         return view.question
 
-    def walk(self, script: Mapping[str, str] | AnswerFunction) -> RunView:
+    def walk(self, script: Mapping[str, str] | AnswerFunction, limit_s: float = LIMIT_S) -> RunView:
         """Answer until the run has ended. A mapping answers by block, by kind, or by `*`."""
         answer = script if callable(script) else answers(script)
 
@@ -124,11 +124,11 @@ class Operator:
                     self.answer(asked, text)
             return False
 
-        return self.until(ended, "the end of the run")
+        return self.until(ended, "the end of the run", limit_s)
 
-    def until(self, wanted: Callable[[], bool], what: str) -> RunView:
+    def until(self, wanted: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> RunView:
         """Take what the agent sends until `wanted`; a refusal is an error of its own."""
-        until = time.monotonic() + LIMIT_S
+        until = time.monotonic() + limit_s
         known = len(self.refused)
         while not wanted():
             if len(self.refused) > known:

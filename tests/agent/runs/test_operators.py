@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dba_console.agent.runs.operators import ConsoleOperator, difference, login_uid, person_of
@@ -83,7 +84,10 @@ def test_a_lost_console_leaves_the_run_waiting(running: RunningAgent, cluster: C
         cluster.psql("drop table public.awaited")
 
 
-def test_operators_are_distinguished_by_the_login_uid_of_the_kernel(tmp_path: Path) -> None:
+def test_operators_are_distinguished_by_the_login_uid_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
     for pid, uid in ((7, "0"), (8, "4294967295")):
         directory = tmp_path / str(pid)
         directory.mkdir()

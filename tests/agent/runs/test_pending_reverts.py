@@ -244,7 +244,7 @@ def test_during_the_run_only_the_most_severe_setting_is_reported_and_its_end_rai
         wait_for_finding(running, "info", "destroys the whole cluster")
         running.end()  # in order, as by a reboot: the run is left, and nothing of it done
     with agent(shared_cluster.dsn(), tmp_path) as running:
-        wait_for_finding(running, "critical", "(ended)")
+        wait_for_finding(running, "critical", "from before run")
         put_back(running)
         wait_until_cleared(running)
     assert_reverted(shared_cluster, tmp_path)

@@ -63,7 +63,7 @@ class ListenerCalls:
             protocol=PROTOCOL, version="x", pid=os.getpid(), boot="b", target="t", key="k", session=None, started_us=0,
             interval_s=1.0, grace_s=None, consoles=0, hostname="h",
         )  # fmt: skip
-        return hello, [pack_sample(b"first")]
+        return hello, [pack_sample(b"first", {})]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_an_internal_error_ends_its_connection_and_no_other(
     with pytest.raises(AgentConnectionLost, match="the agent failed on a request of this console: internal error"):
         while met.receive(60.0):
             pass
-    calls.listener.broadcast(pack_sample(b"second"), sample=True)
+    calls.listener.broadcast(pack_sample(b"second", {}), sample=True)
     while (message := other.receive(60.0)) != SampleMessage(data=b"second"):
         assert message is not None
 
@@ -126,7 +126,7 @@ def test_an_unknown_client_on_the_socket_is_disconnected_and_others_stay(calls: 
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         (answer,) = Deframer().feed(stranger.recv(65536))
     assert isinstance(answer, Bye)
-    calls.listener.broadcast(pack_sample(b"second"), sample=True)
+    calls.listener.broadcast(pack_sample(b"second", {}), sample=True)
     assert client.receive(5) == SampleMessage(data=b"first")
     assert client.receive(5) == SampleMessage(data=b"second")
 
@@ -136,7 +136,7 @@ def test_a_slow_reader_loses_old_samples_is_informed_and_delays_no_other(calls: 
     quick.receive(5)
     big = b"x" * (QUEUE_LIMIT // 4)
     for number in range(12):
-        packed = pack_sample(bytes([number]) + big)
+        packed = pack_sample(bytes([number]) + big, {})
         calls.listener.broadcast(packed, sample=True)
         got = quick.receive(5)
         assert isinstance(got, SampleMessage) and got.data[0] == number
@@ -154,11 +154,11 @@ def test_a_slow_reader_loses_old_samples_is_informed_and_delays_no_other(calls: 
 def test_a_reader_that_never_reads_is_disconnected_and_informed_when_it_returns(calls: ListenerCalls) -> None:
     stalled = calls.attach()
     for _ in range(8):
-        calls.listener.broadcast(pack_sample(b"x" * (QUEUE_LIMIT // 4)), sample=True)
+        calls.listener.broadcast(pack_sample(b"x" * (QUEUE_LIMIT // 4), {}), sample=True)
     other = calls.attach()
     other.receive(5)  # the listener has been through its queue
     calls.clock.advance(STALLED_S + 1)
-    calls.listener.broadcast(pack_sample(b"tick"), sample=True)
+    calls.listener.broadcast(pack_sample(b"tick", {}), sample=True)
     assert calls.disconnected.get(timeout=5).pid == os.getpid()
     assert calls.listener.slow_dropped == 1
     with pytest.raises(AgentConnectionLost):
@@ -174,7 +174,7 @@ def test_consoles_that_disconnect_during_a_send_harm_no_other(calls: ListenerCal
     stays.receive(5)
     for number in range(40):
         leaving = [calls.attach() for _ in range(5)]
-        calls.listener.broadcast(pack_sample(bytes([number]) * 300_000), sample=True)
+        calls.listener.broadcast(pack_sample(bytes([number]) * 300_000, {}), sample=True)
         for client in leaving:
             client.close()
         got = stays.receive(5)

@@ -26,7 +26,7 @@ class ScriptedObserver:
     def __init__(self) -> None:
         self.observations = 0
         self.jobs: tuple[JobNow, ...] = (JOB,)
-        self.took_us = 0
+        self.cpu_us = 0
         self.error: Exception | None = None
         self.free = threading.Event()
         self.free.set()
@@ -37,7 +37,7 @@ class ScriptedObserver:
         if self.error is not None:
             raise self.error
         now = JobsNow(1, self.jobs)
-        return Observation(0, self.took_us, now, make_part("jobs.now", now, at_us=0), {}, {})
+        return Observation(0, 0, now, make_part("jobs.now", now, at_us=0), {}, {}, self.cpu_us)
 
 
 class LaneSetup:
@@ -64,7 +64,7 @@ def lane_setup() -> Iterator[LaneSetup]:
     made = LaneSetup()
     yield made
     made.observer.free.set()
-    made.lane.close()
+    made.lane.call.close()
 
 
 def test_nothing_is_loaded_or_observed_while_no_session_may_be_a_job(lane_setup: LaneSetup) -> None:
@@ -81,10 +81,13 @@ def test_jobs_are_observed_every_two_seconds_and_not_more_often(lane_setup: Lane
     assert lane_setup.observer.observations == 2
 
 
-def test_a_slow_observation_is_followed_by_a_long_pause(lane_setup: LaneSetup) -> None:
-    lane_setup.observer.took_us = 1_000_000
+@pytest.mark.parametrize(("cpu_us", "pause_s"), [(300_000, 6), (3_000_000, 10)])
+def test_a_costly_observation_is_followed_by_a_pause_of_ten_seconds_at_most(
+    lane_setup: LaneSetup, cpu_us: int, pause_s: int
+) -> None:
+    lane_setup.observer.cpu_us = cpu_us
     lane_setup.observe_once()
-    lane_setup.clock.advance(19)
+    lane_setup.clock.advance(pause_s - 1)
     assert lane_setup.tick() is None
     assert lane_setup.observer.observations == 1
     lane_setup.clock.advance(2)
@@ -100,7 +103,7 @@ def test_new_and_ended_sessions_are_observed_at_once(lane_setup: LaneSetup) -> N
 
 
 def test_constantly_changing_sessions_do_not_use_a_whole_cpu(lane_setup: LaneSetup) -> None:
-    lane_setup.observer.took_us = 1_000_000
+    lane_setup.observer.cpu_us = 1_000_000
     lane_setup.observe_once()
     lane_setup.lane.request_soon()
     lane_setup.clock.advance(3)
@@ -128,7 +131,7 @@ def test_a_hanging_observation_is_abandoned_and_reported(lane_setup: LaneSetup) 
     lane_setup.clock.advance(OBSERVATION_TIMEOUT_US / 1e6 + 1)
     assert lane_setup.tick() is None
     assert "does not end" in (lane_setup.lane.error or "")
-    assert lane_setup.lane.stuck == 1
+    assert lane_setup.lane.call.stuck == 1
     lane_setup.observer.free.set()
     lane_setup.clock.advance(60)
     lane_setup.observe_once()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.agent.server_service import due_parts
+from dba_console.agent.source import due_parts
 from dba_console.watch.samples.sample import PARTS
 
 NAMES = list(PARTS)

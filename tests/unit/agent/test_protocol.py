@@ -34,6 +34,7 @@ from dba_console.runbooks.run_view import OutputLine, Question, RunView, StepVie
 MESSAGES: list[Message] = [
     Greeting(protocol=PROTOCOL, version="1", login="anna from 10.0.0.1"),
     SampleMessage(data=b"\x00" * 5000),
+    SampleMessage(data=b"tick", point={"connections.used": 3.0}),
     Mark(text="failover begins"),
     Note(text="ünïcödé \x1b[2J", occurred_us=1),
     Bye(reason="asked to end"),
@@ -74,7 +75,7 @@ def test_messages_are_reassembled_however_they_are_split(cuts: list[int]) -> Non
 
 
 def test_a_sample_is_sent_as_the_recorded_bytes() -> None:
-    assert pack_sample(b"abc").endswith(b"Sabc")
+    assert pack_sample(b"abc", {}).endswith(b"Sabc")
 
 
 def test_an_absurd_message_length_is_refused_without_an_allocation() -> None:

@@ -12,9 +12,13 @@ def read(at: float, pct: float | None, eta_s: float | None) -> Reading:
 
 def test_only_the_second_half_is_evaluated_and_errors_are_shares_of_the_whole_time() -> None:
     judged = judge("a", 0.0, 100.0, [read(10, 1, 900), read(60, 40, 50), read(80, 70, 20), read(90, 80, None)])
-    assert (judged.readings, judged.predicted) == (3, 2)
-    assert (judged.worst_pct, judged.median_pct) == (10.0, 5.0)
-    assert judged.left_pct == 12.5
+    assert (judged.readings, judged.known, judged.worst_pct) == (3, 2, 10.0)
+    assert judged.predicted == (910, 110, 100)
+
+
+def test_an_explosion_lasts_as_long_as_the_time_left_is_more_than_twice_the_true_one() -> None:
+    at = [(10, 100), (60, 81), (64, 80), (67, 70), (70, 61), (75, 50), (80, 50), (82, 30)]
+    assert judge("a", 0.0, 100.0, [read(when, None, eta_s) for when, eta_s in at]).exploded_s == 10.0
 
 
 def test_progress_that_falls_or_is_complete_before_the_end_is_counted() -> None:

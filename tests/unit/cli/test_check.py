@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.cli.check import STATUS_WORDS, Verdict, make_verdict, plain_text, rules_not_judged
-from dba_console.core.thresholds import ConnectionLimits
+from dba_console.watch.findings.connections import ConnectionLimits
 from dba_console.watch.frames.model import Connections, Finding, Frame, TargetFrame
 
 
@@ -123,7 +123,7 @@ def test_rules_with_a_longer_warm_up_are_named_on_the_first_line() -> None:
     names = rules_not_judged(frame_read, ["io-slow"])
     assert {"standby-gone", "io-stalled"} <= set(names) and "io-slow" not in names
     line = make_verdict(frame_read, ConnectionLimits(), names).text
-    assert line.startswith("no finding, 50 of 100") and "not judged in 3.0s: autovacuum-behind, " in line
+    assert line.startswith("no finding, 50 of 100") and "not evaluated in 3.0s: autovacuum-behind, " in line
     frame_read.judged_s = 3600.0
     assert rules_not_judged(frame_read, []) == []
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.cli.app import COMMANDS
+from dba_console.cli.command_table import COMMANDS
+from dba_console.cli.config_declaration import settings_table
 from dba_console.cli.manual import manual
-from dba_console.core.__main__ import settings_table
 from dba_console.core.config import Config
 from dba_console.core.errors import ExitCode
 
@@ -21,7 +21,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").
 
 
 def test_the_table_of_settings_matches_the_declarations() -> None:
-    wrong = "put what `python -m dba_console.core` prints into docs/configuration.md"
+    wrong = "put what `python -m dba_console.cli.config_declaration` prints into docs/configuration.md"
     assert f"\n\n{settings_table()}\n\n" in (ROOT / "docs" / "configuration.md").read_text(), wrong
 
 
@@ -30,7 +30,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_the_schema_of_the_configuration_can_be_printed() -> None:
-    command = [sys.executable, "-m", "dba_console.core", "--schema"]
+    command = [sys.executable, "-m", "dba_console.cli.config_declaration", "--schema"]
     schema = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     assert set(schema["properties"]) == set(Config.__struct_fields__)
     node = schema["properties"]["clusters"]["additionalProperties"]["properties"]["nodes"]["additionalProperties"]

@@ -13,11 +13,11 @@ from dba_console.recording.recorder import Recorder
 from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import IncidentFacts
 from dba_console.reports.postmortem.gather import Asked, gather
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, FindingsNow
 from dba_console.watch.samples.host import Pressure, PressureStall
-from dba_console.watch.samples.postgres import DatabaseStat, DatabaseStats
 from dba_console.watch.samples.sample import Sample, encode_sample, make_part
 from tests.build import NOW_US
 from tests.clocks import HeldClock

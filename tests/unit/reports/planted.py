@@ -16,6 +16,7 @@ from dba_console.recording.recorder import Recorder
 from dba_console.recording.run_journal import RunJournal
 from dba_console.recording.run_paths import execution_directory, run_directory
 from dba_console.recording.run_records import RunAbout
+from dba_console.watch.replication.readings import Replication, Slot, Standby
 from dba_console.watch.samples import cluster, host, jobs, postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, FindingsNow
@@ -157,9 +158,9 @@ def readings(what: Planted, tick: int, number: int) -> dict[str, Any]:
         ]
     )
     parts["pg.replication"] = of(
-        postgres.Replication, now_us=NOW_US, receiver_host=what.hosts[at],
-        slots=[of(postgres.Slot, name=name, kind="physical") for name in what.slots[at : at + 3]],
-        standbys=[of(postgres.Standby, pid=77, application=what.applications[at], client=what.addresses[at])],
+        Replication, now_us=NOW_US, receiver_host=what.hosts[at],
+        slots=[of(Slot, name=name, kind="physical") for name in what.slots[at : at + 3]],
+        standbys=[of(Standby, pid=77, application=what.applications[at], client=what.addresses[at])],
     )  # fmt: skip
     parts["host.settings"] = of(host.HostSettings, hostname=what.hosts[at], kernel="6.1")
     parts["host.mounts"] = host.Mounts(

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dba_console.recording.recording import Recording
 from dba_console.reports.clock_offsets import ClockOffset, measure_offset
+from dba_console.watch.replication.readings import Replication, Standby
 from dba_console.watch.samples.host import HostSettings
-from dba_console.watch.samples.postgres import Replication, Standby
 from dba_console.watch.samples.sample import Sample, make_part
 from tests.readings import of, server
 from tests.unit.recording.recordings import meta, record

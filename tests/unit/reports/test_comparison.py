@@ -12,8 +12,11 @@ import pytest
 from dba_console.core.errors import SessionError
 from dba_console.recording.recording import Recording
 from dba_console.reports.comparison import Comparison, compare, compare_recorded, comparison_lines, comparison_object
-from dba_console.watch.frames.model import Finding, Frame, Memory
-from dba_console.watch.frames.rows import LockNode, MountRow, SessionRow, SlotRow
+from dba_console.watch.disks.panel import MountRow
+from dba_console.watch.frames.model import Finding, Frame
+from dba_console.watch.frames.rows import LockNode, SessionRow
+from dba_console.watch.memory.panel import MemoryPanel
+from dba_console.watch.replication.panel import SlotRow
 
 GB = 1 << 30
 FIXTURE = Path(__file__).parents[3] / "dba_console" / "demo" / "recordings" / "reclaim-stall"
@@ -22,7 +25,7 @@ FIXTURE = Path(__file__).parents[3] / "dba_console" / "demo" / "recordings" / "r
 
 def frame(at_s: int = 0, **memory: object) -> Frame:
     made = Frame(at_us=at_s * 1_000_000)
-    made.memory = msgspec.convert(memory, Memory)
+    made.panels["memory"] = msgspec.convert(memory, MemoryPanel)
     return made
 
 
@@ -94,9 +97,8 @@ def test_settings_versions_roles_and_findings_are_compared() -> None:
 
 
 def test_a_new_field_is_compared_without_a_change_here() -> None:
-    grown: Any = msgspec.defstruct("grown", [("frozen_bytes", int | None, None)], bases=(Memory,), kw_only=True)
-    before, after = Frame(), Frame()
-    before.memory, after.memory = grown(frozen_bytes=GB), grown(frozen_bytes=4 * GB)
+    grown: Any = msgspec.defstruct("grown", [("frozen_bytes", int | None, None)], bases=(MemoryPanel,), kw_only=True)
+    before, after = (Frame(panels={"memory": grown(frozen_bytes=size)}) for size in (GB, 4 * GB))
     assert texts(compare(before, after)) == ["memory: frozen rose from 1.0 GB to 4.0 GB (×4.0)"]
 
 

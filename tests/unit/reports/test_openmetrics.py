@@ -16,8 +16,8 @@ from prometheus_client.samples import Sample as Point
 from dba_console.recording.recording import Recording
 from dba_console.reports.metrics import METRICS
 from dba_console.reports.openmetrics import SeriesFile
+from dba_console.watch.safety.readings import DatabaseStats
 from dba_console.watch.samples.host import Cpu, Mounts
-from dba_console.watch.samples.postgres import DatabaseStats
 from dba_console.watch.samples.sample import Sample
 from tests.build import part, sample
 from tests.readings import blank, busy_server, cpu, mount, server

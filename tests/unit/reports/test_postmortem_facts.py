@@ -16,9 +16,10 @@ from dba_console.reports.postmortem.facts import IncidentFacts, IncidentTime
 from dba_console.reports.postmortem.gather import Asked
 from dba_console.reports.postmortem.render import render
 from dba_console.reports.postmortem.timeline import MAX_ROWS
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.event import Event
-from dba_console.watch.samples.postgres import DatabaseStat, DatabaseStats, Locks, LockWaiter
+from dba_console.watch.samples.postgres import Locks, LockWaiter
 from dba_console.watch.samples.sample import Sample, make_part
 from tests.readings import activity, of, server, sessions
 from tests.unit.recording.recordings import meta
@@ -156,7 +157,7 @@ def test_a_finding_that_was_open_for_hours_does_not_move_the_beginning(tmp_path:
     old = finding_event(1, "raised", "backups-old", severity="warning", details={"since_us": at(-7200), "chain": []})
     incident = facts_of(record_incident(tmp_path, (old, *EVENTS), seconds=range(0, END_S, 5)), Asked(finding=FINDING))
     assert moments(incident)["began"].at_us == at(BEGAN_S) and moments(incident)["ended"].at_us == at(CLEARED_S)
-    assert {one.id for one in incident.causes} == {FINDING, "backups-old"}
+    assert [one.id for one in incident.causes] == [FINDING] and [one.id for one in incident.others] == ["backups-old"]
 
 
 def test_a_named_info_finding_beside_a_critical_one_has_its_times(tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def test_a_session_damaged_anywhere_is_reported_or_refused(tmp_path: Path, seed:
 def test_without_a_finding_the_report_says_so(tmp_path: Path) -> None:
     incident = facts_of(record_incident(tmp_path, (), seconds=range(0, 100, 10)))
     assert incident.causes == () and all(one.at_us is None for one in incident.moments)
-    assert "no finding was raised" in incident.summary[0]
+    assert "no finding above info was open" in incident.summary[0] and "no finding was raised" in incident.chosen
 
 
 def test_hostile_text_reaches_the_record_masked_and_on_one_line(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from dba_console.reports.postmortem.gather import Asked
 from dba_console.reports.postmortem.render import render, write_postmortem
 from dba_console.runbooks.run_view import RunTable
 from tests.build import NOW_US
-from tests.unit.reports.incidents import SHIPPED, at, facts_of, record_incident
+from tests.unit.reports.incidents import EVENTS, SHIPPED, at, event, facts_of, finding_event, record_incident
 
 HOSTILE = (
     "<script>alert(1)</script>", '"><img src=x onerror=y>', "</pre></details>", "{{ 7*7 }}{% raw %}", "`x` ```",
@@ -54,12 +54,14 @@ def incident(tmp_path_factory: pytest.TempPathFactory) -> IncidentFacts:
     run = ReportedRun(
         run="r", runbook="b", title="t", mode="run", state="done", who="w", began_us=at(1), ended_us=at(2), verdict="v",
         inputs=(("n", "v"),), steps=table, measures=table, deviations=("d",), output=("o", "p"), notes=("n",),
+        error_output=("e",), related=True,
     )  # fmt: skip
     row = TimelineRow(
         at_us=at(310), who="w", kind="note", text="t", exact=("one", "two"), source="s", recorded_us=at(320)
     )
     return msgspec.structs.replace(
-        found, runs=(run,), timeline=(*found.timeline, row), missing=("m",), omitted=(("k", 3),),
+        found, runs=(run, msgspec.structs.replace(run, related=False)), others=found.causes,
+        timeline=(*found.timeline, row), missing=("m",), omitted=(("k", 3),),
         changes=(*found.changes, SettingChange("s", "a", "b")),
     )  # fmt: skip
 
@@ -99,8 +101,9 @@ def tokens(markdown: str) -> list[str]:
     return list(walk(MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(markdown)))
 
 
-def test_the_page_is_valid_and_refers_to_nothing(incident: IncidentFacts) -> None:
-    page = render(incident, NOW_US).html
+@pytest.mark.parametrize("full", [False, True])
+def test_the_page_is_valid_and_refers_to_nothing(incident: IncidentFacts, full: bool) -> None:
+    page = render(incident, NOW_US, full=full).html
     found = elements(page)
     assert {name for name, _ in found}.isdisjoint({"script", "link", "img", "iframe", "object", "form"})
     assert {name for _, names in found for name in names} <= ALLOWED_ATTRIBUTES
@@ -109,9 +112,12 @@ def test_the_page_is_valid_and_refers_to_nothing(incident: IncidentFacts) -> Non
     assert len(page.encode()) < 500_000
 
 
+@pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_hostile_text_in_every_field_changes_neither_page_nor_markdown(incident: IncidentFacts, hostile: str) -> None:
-    harmless, attacked = (render(with_texts(incident, one), NOW_US) for one in ("word", clean(hostile)))
+def test_hostile_text_in_every_field_changes_neither_page_nor_markdown(
+    incident: IncidentFacts, hostile: str, full: bool
+) -> None:
+    harmless, attacked = (render(with_texts(incident, one), NOW_US, full=full) for one in ("word", clean(hostile)))
     assert elements(attacked.html) == elements(harmless.html)
     assert tokens(attacked.markdown) == tokens(harmless.markdown)
 
@@ -141,11 +147,35 @@ def test_the_reader_s_time_zone_and_locale_are_named(incident: IncidentFacts, mo
 
 
 def test_a_screen_and_its_decision_are_in_both_files(incident: IncidentFacts) -> None:
-    rendered = render(incident, NOW_US)
+    short, full = render(incident, NOW_US), render(incident, NOW_US, full=True)
     [decision] = incident.decisions
     assert isinstance(decision, Decision) and isinstance(incident.charts[0], EvidenceChart)
-    assert "\n".join(line.rstrip() for line in decision.screen) in rendered.markdown
-    assert "20 of 20" in rendered.html
+    assert "\n".join(line.rstrip() for line in decision.screen) in full.markdown
+    assert decision.screen[1] not in short.markdown
+    assert "20 of 20" in full.html and decision.screen[1] in short.html
+
+
+def test_the_report_of_an_hour_of_a_busy_day_fits_on_four_pages(tmp_path: Path) -> None:
+    """Thousands of events, dozens of findings, gaps: a printed page has about 55 lines."""
+    noise = [event(second, "probe.failed", f"timeout {'abcdefgh'[second % 8]}", severity="warning")
+             for second in range(0, 3600, 3)]  # fmt: skip
+    notes = [event(second, "note", f"looked at {second}", who="ann") for second in range(30, 3600, 90)]
+    findings = [
+        one
+        for number in range(30)
+        for one in (
+            finding_event(100 * number + 5, "raised", f"disk-filling:/{number}", severity="warning"),
+            finding_event(100 * number + 400, "cleared", f"disk-filling:/{number}", severity="warning"),
+        )
+    ]
+    events = sorted((*noise, *notes, *findings, *EVENTS), key=lambda one: one.wall_us)
+    session = record_incident(tmp_path, events, seconds=[s for s in range(0, 3600, 5) if s % 400 > 20])
+    asked = Asked(from_us=at(0), to_us=at(3600))
+    incident = facts_of(session, asked)
+    short, full = render(incident, NOW_US), render(incident, NOW_US, full=True)
+    assert len(short.markdown.splitlines()) <= 220 < len(full.markdown.splitlines())
+    assert "connections-filling" in incident.title and "finding raised, critical" in short.markdown
+    assert "Not listed: " in short.markdown and "--full" in short.markdown
 
 
 def test_an_earlier_report_is_not_overwritten(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from dba_console.jobs.history.job_history import KeptHistory, KeptJob
 from dba_console.jobs.history.past_runs import JobRun
 from dba_console.recording.layout import SessionMeta, new_meta, session_directory
 from dba_console.recording.recorder import Recorder
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.disks.readings import DatabaseSize, Sizes
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats, DatabaseXid, Xids
+from dba_console.watch.samples import host
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample, encode_sample, make_part
 from tests.build import NOW_US
@@ -59,11 +61,11 @@ def _sample(hour: int) -> Sample:
             [mount("/data", size=1000 * GB, used=used, available=1000 * GB - used, holds=["data", "wal"])], {}
         ),
         "pg.server": server(now_us=at_us),
-        "pg.sizes": postgres.Sizes([postgres.DatabaseSize("shop", (100 * GB) + hour * GB // 2)]),
-        "pg.databases": postgres.DatabaseStats([of(postgres.DatabaseStat, oid=1, name="shop")]),
+        "pg.sizes": Sizes([DatabaseSize("shop", (100 * GB) + hour * GB // 2)]),
+        "pg.databases": DatabaseStats([of(DatabaseStat, oid=1, name="shop")]),
         "pg.xids": of(
-            postgres.Xids, now_us=at_us, next_xid=900_000_000 + hour * 1_000_000,
-            databases=[postgres.DatabaseXid("shop", 60_000_000 + hour * 500_000, 0)],
+            Xids, now_us=at_us, next_xid=900_000_000 + hour * 1_000_000,
+            databases=[DatabaseXid("shop", 60_000_000 + hour * 500_000, 0)],
         ),
     }  # fmt: skip
     made = [make_part(name, reading, at_us=mono_us, took_us=100) for name, reading in parts.items()]

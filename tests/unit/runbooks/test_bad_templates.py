@@ -43,7 +43,7 @@ def test_an_undo_on_the_promotion_itself_is_refused_if_it_is_a_point_of_no_retur
 
 def test_a_restore_of_the_newest_file_left_by_a_broken_pipe_is_refused() -> None:
     found = problems_of("migration-restore")
-    assert {"pipefail", "guessed-file", "unconfirmed", "half-an-undo"} == set(found)
+    assert {"pipefail", "guessed-file", "unconfirmed", "half-an-undo", "temporary-file"} == set(found)
 
 
 def plan_of_text(text: str) -> Plan | None:

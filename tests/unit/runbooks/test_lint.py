@@ -27,80 +27,68 @@ TWO_OPTIONS = (
 UNDO = fence("sh {undo}", "systemctl restart other")
 
 
+def sh(script: str, head: str = "") -> str:
+    """A runbook with this script as its check; `head` are further lines of its head, here and below."""
+    return runbook_text(fence("sh {check}", script), head=head)
+
+
+def sql(query: str, head: str = "") -> str:
+    return runbook_text(fence("sql {check}", query), head=head)
+
+
+def expr(condition: str) -> str:
+    return runbook_text(fence("expr {check}", condition))
+
+
+def change(statement: str, head: str = "") -> str:
+    """A runbook with this statement as its confirmed change."""
+    return runbook_text(fence("sql {change confirm=yes}", statement), head=head)
+
+
 def until(rest: str) -> str:
     return fence("toml {wait}", f'until = "locks.waiting == 0"\n{rest}')
 
 
 REFUSED: dict[str, list[tuple[str, str]]] = {
     "masked-error": [
-        (
-            runbook_text(fence("sh {check}", "pg_isready || true")),
-            runbook_text(fence("sh {check}", "pg_isready || exit 1")),
-        ),
-        (
-            runbook_text(fence("sh {check}", 'x=$(a 2>/dev/null)\ntest -n "$x"')),
-            runbook_text(fence("sh {check}", 'test -n "$x"')),
-        ),
-        (runbook_text(fence("sh {check}", "a &>/dev/null")), runbook_text(fence("sh {check}", "a >/dev/null"))),
-        (
-            runbook_text(fence("sh {check}", "lag=$(a || echo 0)")),
-            runbook_text(fence("sh {check}", "# a || echo 0\na")),
-        ),
-        (runbook_text(fence("sh {check}", "a\nexit 0")), runbook_text(fence("sh {check}", "a && exit 0\nexit 1"))),
-        (runbook_text(fence("sh {check}", "a; exit 0")), runbook_text(fence("sh {check}", "a; exit 1"))),
-        (runbook_text(fence("sh {check}", "a || { true; }")), runbook_text(fence("sh {check}", "a || { exit 1; }"))),
-        (runbook_text(fence("sh {check}", "set +e\na")), runbook_text(fence("sh {check}", "set -e\na"))),
-        (
-            runbook_text(fence("sh {check}", "a ||\\\n  true")),
-            runbook_text(fence("sh {run confirm=yes undo=none}", "a || true")),
-        ),
+        (sh("pg_isready || true"), sh("pg_isready || exit 1")),
+        (sh('x=$(a 2>/dev/null)\ntest -n "$x"'), sh('test -n "$x"')),
+        (sh("a &>/dev/null"), sh("a >/dev/null")),
+        (sh("lag=$(a || echo 0)"), sh("# a || echo 0\na")),
+        (sh("a\nexit 0"), sh("a && exit 0\nexit 1")),
+        (sh("a; exit 0"), sh("a; exit 1")),
+        (sh("a || { true; }"), sh("a || { exit 1; }")),
+        (sh("set +e\na"), sh("set -e\na")),
+        (sh("a ||\\\n  true"), runbook_text(fence("sh {run confirm=yes undo=none}", "a || true"))),
     ],
     "pipefail": [
-        (
-            runbook_text(fence("sh {check}", 'test "$(a | b)" = c')),
-            runbook_text(fence("sh {check}", 'test "a | b" = c')),
-        ),
-        (
-            runbook_text(fence("sh {check}", "case x in\n a) b | c ;;\nesac")),
-            runbook_text(fence("sh {check}", "case x in\n a|b) d ;;\nesac\ncat <<X\na | b\nX\nc")),
-        ),
+        (sh('test "$(a | b)" = c'), sh('test "a | b" = c')),
+        (sh("case x in\n a) b | c ;;\nesac"), sh("case x in\n a|b) d ;;\nesac\ncat <<X\na | b\nX\nc")),
         (
             runbook_text(fence("sh {run confirm=yes}", "pg_dump app | gzip > /b/x.gz")),
             runbook_text(fence("sh {run confirm=yes}", "set -euo pipefail\npg_dump app | gzip > /b/x.gz")),
         ),
-        (runbook_text(fence("sh {check}", "a | grep -q b")), runbook_text(fence("sh {check}", "grep -q 'a|b' /etc/x"))),
-        (runbook_text(fence("sh {check}", "a \\\n | b")), runbook_text(fence("sh {check}", "a || b"))),
-        (
-            runbook_text(fence("sh {check}", "# set -o pipefail\na | b")),
-            runbook_text(fence("sh {check}", "set -o pipefail\na | b")),
-        ),
+        (sh("a | grep -q b"), sh("grep -q 'a|b' /etc/x")),
+        (sh("a \\\n | b"), sh("a || b")),
+        (sh("# set -o pipefail\na | b"), sh("set -o pipefail\na | b")),
     ],
     "guessed-file": [
         (
             runbook_text(fence("sh {run confirm=yes}", "set -o pipefail\nf=$(ls -t /b/*.gz | head -1)")),
             runbook_text(fence("sh {run confirm=yes}", "set -o pipefail\nls -l /b | head -20")),
-        ),
+        )
     ],
     "pasted-value": [
-        (runbook_text(fence("sh {check}", "test {{path}}")), runbook_text(fence("sh {check}", "test -n {path}"))),
+        (sh("test {{path}}"), sh("test -n {path}")),
+        (sh("test -f $RB_path", PATH), sh('test -f "$RB_path"', PATH)),
+        (sh('eval "rm $RB_path"', PATH), sh('printf %s "${RB_path}"', PATH)),
         (
-            runbook_text(fence("sh {check}", "test -f $RB_path"), head=PATH),
-            runbook_text(fence("sh {check}", 'test -f "$RB_path"'), head=PATH),
-        ),
-        (
-            runbook_text(fence("sh {check}", 'eval "rm $RB_path"'), head=PATH),
-            runbook_text(fence("sh {check}", 'printf %s "${RB_path}"'), head=PATH),
-        ),
-        (
-            runbook_text(fence("sh {check}", "bash -c \"test -f '$RB_path'\""), head=PATH),
+            sh("bash -c \"test -f '$RB_path'\"", PATH),
             runbook_text(
                 fence("sh {check}", "bash -c 'test -f \"$1\"' x y"), fence("sh {check}", 'a "$RB_path"'), head=PATH
             ),
         ),
-        (
-            runbook_text(fence("sh {check}", "psql -c \"select '$RB_path'\""), head=PATH),
-            runbook_text(fence("sh {check}", 'psql -v path="$RB_path" -f x.sql'), head=PATH),
-        ),
+        (sh("psql -c \"select '$RB_path'\"", PATH), sh('psql -v path="$RB_path" -f x.sql', PATH)),
         (
             runbook_text(
                 fence("sh {check}", "psql <<X\nselect '$RB_path'\nX\na"), fence("sh {check}", 'a "$RB_path"'), head=PATH
@@ -110,51 +98,45 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
             ),
         ),
     ],
+    "temporary-file": [
+        (sh('f=$(mktemp)\na > "$f.sql"'), sh('f=$(mktemp)\na > "$f"')),
+        (sh('f="$(mktemp /x/XXXXXX)"\na > "${f}2"'), sh('f=$(mktemp -d)\na > "$f/sql"')),
+        (sh('f=$(mktemp -q)\na > "${f%.*}.sql"'), sh('f=$(mktemp -qd)\na > "$f/${f##*/}"')),
+        (sh("a > /tmp/list"), sh("a < /tmp/list")),
+        (sh("tee -- /var/tmp/x"), sh("tee -- /backup/x")),
+        (sh('a >> "${TMPDIR:-/tmp}/x"'), sh("ls /tmp")),
+        (sh("f=$(mktemp -u)"), sh("f=$(mktemp)")),
+    ],
+    "conninfo-name": [
+        (sh('PGDATABASE="$RB_path" vacuumdb --analyze-only', PATH), sh('PGDATABASE="$RB_path" psql -X -f x.sql', PATH)),
+        (sh('vacuumdb -j 2 --dbname="$RB_path"', PATH), sh("vacuumdb --dbname=\"dbname='${RB_path//x/y}'\"", PATH)),
+        (sh("exec pg_amcheck"), sh("pg_amcheck --all")),
+        (
+            sh('psql -d "$RB_path" -f x.sql', PATH),
+            runbook_text(
+                fence("sh {check}", "reindexdb -d app; vacuumdb app"), fence("sh {check}", 'a "$RB_path"'), head=PATH
+            ),
+        ),
+        (sh('pg_dumpall -g --database="$RB_path"', PATH), sh('reindexdb --help; test "$RB_path" = vacuumdb', PATH)),
+    ],
     "pasted-sql": [
-        (
-            runbook_text(fence("sql {check}", "select '{{name}}' = 'a'")),
-            runbook_text(fence("sql {check}", "select '{1}'::int[] = '{1}'")),
-        ),
-        (
-            runbook_text(fence("sql {check}", "select x = '%(who)s' from public.t"), head=WHO),
-            runbook_text(fence("sql {check}", "select x = %(who)s from public.t"), head=WHO),
-        ),
-        (
-            runbook_text(fence("sql {check}", 'select true from "%(who)s"'), head=WHO),
-            runbook_text(fence("sql {check}", "select true from %(who)I"), head=WHO),
-        ),
-        (
-            runbook_text(fence("sql {check}", "select x = :who from public.t")),
-            runbook_text(fence("sql {check}", "select x::text = 'a' from public.t")),
-        ),
-        (
-            runbook_text(fence("sql {check}", "select x = :'who' from public.t")),
-            runbook_text(fence("sql {check}", "select ':who' = '' -- :x")),
-        ),
-        (
-            runbook_text(fence("sql {check}", "select x = %s from public.t")),
-            runbook_text(fence("sql {check}", "select format('%s', 1) = '1'")),
-        ),
+        (sql("select '{{name}}' = 'a'"), sql("select '{1}'::int[] = '{1}'")),
+        (sql("select x = '%(who)s' from public.t", WHO), sql("select x = %(who)s from public.t", WHO)),
+        (sql('select true from "%(who)s"', WHO), sql("select true from %(who)I", WHO)),
+        (sql("select x = :who from public.t"), sql("select x::text = 'a' from public.t")),
+        (sql("select x = :'who' from public.t"), sql("select ':who' = '' -- :x")),
+        (sql("select x = %s from public.t"), sql("select format('%s', 1) = '1'")),
     ],
     "unbound-command": [
         (
-            runbook_text(fence("sql {change confirm=yes}", "alter role %(who)I connection limit %(n)s"), head=WHO + N),
-            runbook_text(fence("sql {change confirm=yes}", "alter role %(who)I connection limit %(n)L"), head=WHO + N),
-        ),
+            change("alter role %(who)I connection limit %(n)s", WHO + N),
+            change("alter role %(who)I connection limit %(n)L", WHO + N),
+        )
     ],
     "writing-check": [
-        (
-            runbook_text(fence("sql {check}", "do $$ begin null; end $$")),
-            runbook_text(fence("sql {check}", "-- all\n(select true)")),
-        ),
-        (
-            runbook_text(fence("sql {check}", "copy t to '/x'")),
-            runbook_text(fence("sql {check}", "select e'\\' drop table :x' = ''")),
-        ),
-        (
-            runbook_text(fence("sql {check}", "select pg_terminate_backend(1)")),
-            runbook_text(fence("sql {check}", "select query <> 'drop table' from public.t")),
-        ),
+        (sql("do $$ begin null; end $$"), sql("-- all\n(select true)")),
+        (sql("copy t to '/x'"), sql("select e'\\' drop table :x' = ''")),
+        (sql("select pg_terminate_backend(1)"), sql("select query <> 'drop table' from public.t")),
         (
             runbook_text(fence("sql {preview}", "delete from public.t returning a")),
             runbook_text(fence("sql {preview}", "select updated from public.t")),
@@ -165,40 +147,29 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "no-schema": [
+        (change("update orders set note = ''"), change("update public.orders set note = 'delete from t'")),
         (
-            runbook_text(fence("sql {change confirm=yes}", "update orders set note = ''")),
-            runbook_text(fence("sql {change confirm=yes}", "update public.orders set note = 'delete from t'")),
+            sql("with a as (select 1) select true from a join b on true"),
+            sql("with a as (select 1) select true from a join pg_class on true"),
         ),
+        (change("create table t(i int)"), sql("select count(*) > 0 from generate_series(1, 2)")),
         (
-            runbook_text(fence("sql {check}", "with a as (select 1) select true from a join b on true")),
-            runbook_text(fence("sql {check}", "with a as (select 1) select true from a join pg_class on true")),
-        ),
-        (
-            runbook_text(fence("sql {change confirm=yes}", "create table t(i int)")),
-            runbook_text(fence("sql {check}", "select count(*) > 0 from generate_series(1, 2)")),
-        ),
-        (
-            runbook_text(fence("sql {check}", 'select true from "Odd name"')),
-            runbook_text(
-                fence("sql {check}", "select extract(day from now()) > 1 or a is distinct from b from (select 1) v")
-            ),
+            sql('select true from "Odd name"'),
+            sql("select extract(day from now()) > 1 or a is distinct from b from (select 1) v"),
         ),
     ],
     "several-statements": [
-        (
-            runbook_text(fence("sql {change confirm=yes}", "delete from public.a; delete from public.b")),
-            runbook_text(fence("sql {change confirm=yes}", "delete from public.a where b = ';'; -- ; all")),
-        ),
+        (change("delete from public.a; delete from public.b"), change("delete from public.a where b = ';'; -- ; all"))
     ],
     "own-transaction": [
         (
-            runbook_text(fence("sql {change confirm=yes}", "-- all\nCommit")),
+            change("-- all\nCommit"),
             runbook_text(fence("sql {change transaction=no confirm=yes}", "rollback prepared 'x'")),
-        ),
+        )
     ],
     "unconfirmed": [
         (runbook_text(fence("sql {change}", "delete from public.t")), runbook_text(ACT)),
-        (runbook_text(fence("sh {run}", "restart")), runbook_text(fence("sh {run role=monitor}", "pg_amcheck"))),
+        (runbook_text(fence("sh {run}", "restart")), runbook_text(fence("sh {run role=monitor}", "pg_amcheck --all"))),
         (
             runbook_text(fence("toml {action drop-caches}", "level = 1")),
             runbook_text(fence("toml {confirm type:target}"), fence("toml {action drop-caches}", "level = 1")),
@@ -217,9 +188,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
             ),
         ),
     ],
-    "undo-past-no-return": [
-        (runbook_text(LEAVES, UNDO, heading="A {point_of_no_return}"), runbook_text(LEAVES, UNDO)),
-    ],
+    "undo-past-no-return": [(runbook_text(LEAVES, UNDO, heading="A {point_of_no_return}"), runbook_text(LEAVES, UNDO))],
     "half-an-undo": [
         (steps(A=f"{LEAVES}\n\n{UNDO}", B=LEAVES), steps(A=f"{LEAVES}\n\n{UNDO}", B=f"{LEAVES}\n\n{UNDO}")),
         (
@@ -228,7 +197,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "guarded-by-nothing": [
-        (runbook_text(fence("sql {change role=monitor confirm=yes}", "delete from public.t")), runbook_text(ACT)),
+        (runbook_text(fence("sql {change role=monitor confirm=yes}", "delete from public.t")), runbook_text(ACT))
     ],
     "preview-unused": [
         (
@@ -284,7 +253,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (
             runbook_text(CHECK, heading="A {branch}"),
             steps(**{"A": fence("toml {choose}", OPTIONS.format("b")), "B {branch}": CHECK}),
-        ),
+        )
     ],
     "empty-step": [(runbook_text(), runbook_text(CHECK))],
     "no-such-finding": [
@@ -292,26 +261,18 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
             runbook_text(CHECK, head='answers = ["reclaim-stal"]\n'),
             runbook_text(CHECK, head='answers = ["reclaim-stall"]\n'),
         ),
-        (
-            runbook_text(fence("expr {check}", "not finding('nothing')")),
-            runbook_text(fence("expr {check}", "not finding('lock-queue')")),
-        ),
+        (expr("not finding('nothing')"), expr("not finding('lock-queue')")),
     ],
-    "unused-input": [
-        (runbook_text(CHECK, head=WHO), runbook_text(fence("sql {check}", "select %(who)s = ''"), head=WHO))
-    ],
+    "unused-input": [(runbook_text(CHECK, head=WHO), sql("select %(who)s = ''", WHO))],
     "undeclared": [
-        (
-            runbook_text(fence("sql {check}", "select %(who)s = ''")),
-            runbook_text(fence("sql {check}", "select %(who)s = ''"), head=WHO),
-        ),
+        (sql("select %(who)s = ''"), sql("select %(who)s = ''", WHO)),
         (
             runbook_text(fence("sh {check}", 'a "$RB_pth"'), fence("sh {check}", 'a "$RB_path"'), head=PATH),
-            runbook_text(fence("sh {check}", 'a "$RB_path"'), head=PATH),
+            sh('a "$RB_path"', PATH),
         ),
         (
             runbook_text(fence("sh {check}", 'a "${RB_pth:-}"'), fence("sh {check}", 'a "$RB_path"'), head=PATH),
-            runbook_text(fence("sh {check}", 'a "${RB_path:-}"'), head=PATH),
+            sh('a "${RB_path:-}"', PATH),
         ),
         (
             runbook_text(fence('sql {change confirm=type:"%(woh)s" undo=none}', "delete from public.t")),
@@ -330,15 +291,12 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         (
             runbook_text(fence("toml {choose}", TWO_OPTIONS.format("a"))),
             runbook_text(fence("toml {choose}", TWO_OPTIONS.format("b"))),
-        ),
+        )
     ],
     "expression": [
-        (runbook_text(fence("expr {check}", "memory.free_byts > 1GB")), runbook_text(CHECK)),
-        (runbook_text(fence("expr {check}", "connections.used")), runbook_text(fence("expr {check}", "target.local"))),
-        (
-            runbook_text(fence("expr {check}", "target.local and not connections.used")),
-            runbook_text(fence("expr {check}", "not target.local")),
-        ),
+        (expr("memory.free_byts > 1GB"), runbook_text(CHECK)),
+        (expr("connections.used"), expr("target.local")),
+        (expr("target.local and not connections.used"), expr("not target.local")),
     ],
 }
 CASES = [(rule, *pair) for rule, pairs in REFUSED.items() for pair in pairs]
@@ -363,10 +321,7 @@ def test_every_lint_rule_has_a_test_case() -> None:
         (fence("toml {action drop-caches confirm=yes}", "until = {a = 1}"), "has no setting 'until'"),
         (fence("toml {action set-parameters confirm=yes}", 'scope = "role"'), "set either settings or parameter"),
         (fence("toml {action vacuum confirm=yes}", 'timeout = "soon"'), "vacuum: timeout: not a duration: 'soon'"),
-        (
-            fence("toml {action signal-backend confirm=yes}", 'verb = "cancel"\nrows = [{pid = 1}]'),
-            "rows: Object",
-        ),
+        (fence("toml {action signal-backend confirm=yes}", 'verb = "cancel"\nrows = [{pid = 1}]'), "rows: Object"),
     ],
 )
 def test_an_action_must_exist_and_have_these_settings(block: str, problem: str) -> None:
@@ -427,16 +382,16 @@ NOT_TAKEN = (
 
 @pytest.mark.parametrize("code", TAKEN)
 def test_code_built_from_a_value_is_refused(code: str) -> None:
-    assert "pasted-value" in refusing_rules(runbook_text(fence("sh {check}", code), head=PATH))
+    assert "pasted-value" in refusing_rules(sh(code, PATH))
 
 
 @pytest.mark.parametrize("code", NOT_TAKEN)
 def test_a_bound_value_passes(code: str) -> None:
-    assert "pasted-value" not in refusing_rules(runbook_text(fence("sh {check}", code), head=PATH))
+    assert "pasted-value" not in refusing_rules(sh(code, PATH))
 
 
 def test_a_number_contains_no_code() -> None:
-    assert refusing_rules(runbook_text(fence("sh {check}", '[[ "$RB_n" -gt 5 ]]'), head=N)) == set()
+    assert refusing_rules(sh('[[ "$RB_n" -gt 5 ]]', N)) == set()
 
 
 @pytest.mark.parametrize(
@@ -459,9 +414,6 @@ def test_a_command_without_binding_is_reported_with_the_form_it_needs(statement:
 
 def test_a_reference_without_its_type_letter_is_refused_and_a_like_pattern_is_not_one() -> None:
     head = '[inputs.who]\ntype = "text"\n'
-    [line] = problem_lines(runbook_text(fence("sql {check}", "select 'a' like %(who) || %(who)s as holds"), head=head))
+    [line] = problem_lines(sql("select 'a' like %(who) || %(who)s as holds", head))
     assert "%(who) has no format letter" in line and "%(who)s for a value" in line
-    assert (
-        refusing_rules(runbook_text(fence("sql {check}", "select 'a' like '%(who)%' || %(who)s as holds"), head=head))
-        == set()
-    )
+    assert refusing_rules(sql("select 'a' like '%(who)%' || %(who)s as holds", head)) == set()

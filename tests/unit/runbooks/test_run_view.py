@@ -28,6 +28,8 @@ from dba_console.runbooks.run_view import RunView
 from dba_console.runbooks.single_action import signal_plan
 from dba_console.runbooks.view_builder import LiveStatus, question_view, run_view
 from dba_console.runbooks.walk_context import interrupted, resumed
+from dba_console.runbooks.walkthrough_layout import ended_lines
+from dba_console.watch.panels.text_elements import line_text
 from tests.unit.runbooks.scripted_agent import ScriptedAgent, begin, block, plan_of, run, step
 from tests.unit.runbooks.test_walk_killed import plans
 
@@ -191,6 +193,25 @@ def test_a_summary_separates_planned_typical_actual_machine_and_human_time() -> 
     assert summary.machine_s == 61.5
     assert summary.verdict == "run done; 2 deviations from the document"
     assert msgspec.json.decode(msgspec.json.encode(summary), type=RunSummary) == summary
+
+
+def test_the_end_shows_what_actions_measured_and_what_the_last_one_reported() -> None:
+    """The outage of a cutover, and what a failover leaves to do, are not only in the report."""
+    names = {"a/begin": "", "b/heartbeat": "measured", "c/close": "closed"}
+    blocks = [block(id_, "action", name=name, action="demo", title=id_[2:]) for id_, name in names.items()]
+    plan = plan_of(step("a", blocks[0]), step("b", blocks[1]), step("c", blocks[2]))
+    agent = ScriptedAgent(
+        outcomes={
+            "a/begin": [Outcome(state="ok", text="begun")],
+            "b/heartbeat": [Outcome(state="ok", text="no write for 0.28s", values={"write_outage_s": 0.28})],
+            "c/close": [Outcome(state="ok", text="left to do: 1. a backup", values={"left": 1})],
+        }
+    )
+    run(plan, agent)
+    shown = run_view(plan, replay_records(plan, agent.records), LIVE)
+    assert shown.results == ("heartbeat: no write for 0.28s", "close: left to do: 1. a backup")
+    page = "\n".join(line_text(one) for one in ended_lines(shown, 80))
+    assert "no write for 0.28s" in page and "left to do: 1. a backup" in page and "begun" not in page
 
 
 def test_an_interruption_is_reported_with_its_step_and_with_the_run() -> None:

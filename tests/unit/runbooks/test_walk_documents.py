@@ -44,6 +44,8 @@ PREVIEW = {
 }
 
 
+NO_CASE = "none"
+"""Instead of an answer: no decision of the step applies."""
 EXTRA_PAUSE_S = 120
 """How much longer a pause takes than it was asked for: a wait of ten minutes needs five looks and not hundreds."""
 
@@ -87,6 +89,8 @@ def answer_paths(plan: Plan) -> Iterator[dict[str, list[Any]]]:
                 met.add(case.id)
                 message = [[option["key"]] * 9 for option in case.settings.get("options", ())] or [["again", "enough"]]
                 found += [{**answers, f"{case.id}:choose": one} for one in message]
+            if block.when is not None:
+                found.append({**answers, f"{step.id}:{NO_CASE}": []})
 
 
 def obliging_agent(plan: Plan, answers: dict[str, list[Any]]) -> ObligingAgent:
@@ -96,7 +100,9 @@ def obliging_agent(plan: Plan, answers: dict[str, list[Any]]) -> ObligingAgent:
             given.setdefault(f"{block.id}:input", [sample(declared_input(block))] * 9)
         if block.kind == "repeat" and block.settings.get("ask"):
             given.setdefault(f"{block.id}:choose", ["enough"] * 9)
-    looks = {f"{one}:when": [ReadResult(holds=False, text="another case")] for one in other_cases(plan, answers)}
+    other = [*other_cases(plan, answers), *(one.id for step in plan.steps if f"{step.id}:{NO_CASE}" in answers
+                                            for one in cases(step))]  # fmt: skip
+    looks = {f"{one}:when": [ReadResult(holds=False, text="another case")] for one in other}
     return ObligingAgent(answers=given, results=looks)
 
 

@@ -67,6 +67,14 @@ def test_a_block_that_does_not_apply_or_is_already_done_is_skipped_with_the_reas
     assert state.steps["a"].status == "skipped"
 
 
+def test_a_step_with_one_of_its_blocks_skipped_is_ok_and_names_the_block() -> None:
+    query = Condition(language="sql", text="select false")
+    plan = plan_of(step("a", plan_of_one("change"), block("a/run", "run", when=query)))
+    _, _, agent = run(plan, ScriptedAgent(results={"a/run:when": [ReadResult(holds=False)]}))
+    ended = next(one for one in agent.records if one.kind == "step.ended")
+    assert (ended.state, ended.text) == ("ok", "step a: ok; a/run skipped, not applicable")
+
+
 @pytest.mark.parametrize("test", ["when", "done"])
 @pytest.mark.parametrize("seen", [ReadResult(holds=None), ReadResult(holds=True, error="no connection")])
 def test_an_unknown_condition_is_a_failure(test: str, seen: ReadResult) -> None:

@@ -32,6 +32,8 @@ class PgControl(NamedTuple):
     """As of the last checkpoint: `next_xid` with its epoch (64 bit), `oldest_xid` without. None: layout unknown.
 
     `checkpoint_lsn` is the start of its record, `Latest checkpoint location` of pg_controldata: `0/3000028`.
+    `min_recovery_lsn` is `Minimum recovery ending location`: pages on disk may have changes up to there; `0/0` on a
+    primary.
     """
 
     system_identifier: str
@@ -43,6 +45,7 @@ class PgControl(NamedTuple):
     max_connections: int | None = None
     data_checksums: bool | None = None
     checkpoint_lsn: str | None = None
+    min_recovery_lsn: str | None = None
 
 
 class DamagedControl(ValueError):
@@ -71,7 +74,6 @@ def parse_control(data: bytes) -> PgControl:
     if len(data) < crc_at + 4 or crc32c(data[:crc_at]) != struct.unpack_from("<I", data, crc_at)[0]:
         raise DamagedControl("the checksum of pg_control does not match its content")
     state = struct.unpack_from("<i", data, 16)[0]
-    low, high = struct.unpack_from("<II", data, 32)
     return PgControl(
         str(identifier),
         version,
@@ -81,8 +83,31 @@ def parse_control(data: bytes) -> PgControl:
         oldest_xid=struct.unpack_from("<I", data, 84)[0],
         max_connections=struct.unpack_from("<i", data, 180)[0],
         data_checksums=struct.unpack_from("<I", data, 252)[0] != 0,
-        checkpoint_lsn=f"{high:X}/{low:X}",
+        checkpoint_lsn=_lsn_at(data, 32),
+        min_recovery_lsn=_lsn_at(data, 136),
     )
+
+
+def _lsn_at(data: bytes, offset: int) -> str:
+    low, high = struct.unpack_from("<II", data, offset)
+    return f"{high:X}/{low:X}"
+
+
+_REQUIRED_AT = {
+    "max_connections": 180, "max_worker_processes": 184, "max_wal_senders": 188, "max_prepared_transactions": 192,
+    "max_locks_per_transaction": 196,
+}  # fmt: skip
+"""Offsets of the settings of the primary, which a standby gets from its WAL."""
+
+
+def required_settings(data: bytes) -> dict[str, str]:
+    """Return the lowest values of these settings with which the server can replay. Raises DamagedControl.
+
+    Empty: the format version is unknown.
+    """
+    if not known_layout(parse_control(data).version_number):
+        return {}
+    return {name: str(struct.unpack_from("<i", data, at)[0]) for name, at in _REQUIRED_AT.items()}
 
 
 _table: list[int] = []

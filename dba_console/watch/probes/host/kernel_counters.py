@@ -1,16 +1,25 @@
-"""Parsers of kernel statistics: vmstat, stat, meminfo, pressure, diskstats; kernel settings and NUMA memory."""
+"""Reads the counters of the kernel: CPU, memory, vmstat, pressure, disks; kernel settings and NUMA memory.
+
+psutil reads what it has, exactly as the kernel counts it; the parsers here read the rest of the same files
+(docs/architecture.md lists both, with what they cost).
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psutil
 
 from dba_console.watch.probes.host import file_systems
 from dba_console.watch.probes.host.file_systems import mount_of_path, read_mounts
 from dba_console.watch.probes.host.kernel_files import read_file, read_int, read_word
 from dba_console.watch.samples.host import Cpu, Disk, Disks, HostSettings, MemInfo, NumaNode, PressureStall, VmStat
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 _ZONES = (b"_dma", b"_dma32", b"_normal", b"_high", b"_movable", b"_device")
 
@@ -83,30 +92,39 @@ def _old_reclaim_places(place: dict[bytes, int], field: str) -> tuple[tuple[int,
     return None
 
 
-# /proc/stat: CPU times, context switches, running and blocked tasks (Documentation/filesystems/proc.rst).
+# CPU times and boot time from psutil; number of CPUs, context switches, running and blocked tasks from /proc/stat
+# (Documentation/filesystems/proc.rst). The more CPUs and interrupts, the longer the kernel writes that file, so it is
+# not read a third time.
 
 _CPU_LINE = re.compile(rb"^cpu\d", re.M)
 
 
-def parse_cpu(data: bytes) -> Cpu:
-    """Return the reading of /proc/stat. Raises ValueError if the first line is not the one of all CPUs.
+class CpuReader:
+    """Reads CPU counters. The time of the boot is read once: nothing outlives a boot."""
 
-    Kernels before 2.6.11 have no steal column; guest time is already part of user time and is not added again.
-    """
-    first, _, rest = data.partition(b"\n")
-    words = first.split()
-    if len(words) < 8 or words[0] != b"cpu":
-        raise ValueError("/proc/stat does not start with the line of all CPUs")
-    user, nice, system, idle, iowait, irq, softirq = map(int, words[1:8])
-    return Cpu(
-        user=user, nice=nice, system=system, idle=idle, iowait=iowait, irq=irq, softirq=softirq,
-        steal=int(words[8]) if len(words) > 8 else 0,
-        cpus=len(_CPU_LINE.findall(rest)),
-        procs_running=_after(rest, b"procs_running"),
-        procs_blocked=_after(rest, b"procs_blocked"),
-        context_switches=_after(rest, b"ctxt"),
-        boot_wall_s=_after(rest, b"btime"),
-    )  # fmt: skip
+    def __init__(self) -> None:
+        self._boot_wall_s: int | None = None
+
+    def read(self, stat: bytes) -> Cpu:
+        """Return the reading; `stat` is the content of /proc/stat. Raises OSError, ValueError.
+
+        Guest time is already part of user time and is not added again.
+        """
+        running, blocked = _after(stat, b"procs_running"), _after(stat, b"procs_blocked")
+        if self._boot_wall_s is None:
+            self._boot_wall_s = int(psutil.boot_time())
+        times = psutil.cpu_times()
+        return Cpu(
+            user=_ticks(times.user), nice=_ticks(times.nice), system=_ticks(times.system), idle=_ticks(times.idle),
+            iowait=_ticks(times.iowait), irq=_ticks(times.irq), softirq=_ticks(times.softirq),
+            steal=_ticks(times.steal), cpus=len(_CPU_LINE.findall(stat)), procs_running=running, procs_blocked=blocked,
+            context_switches=_after(stat, b"ctxt"), boot_wall_s=self._boot_wall_s,
+        )  # fmt: skip
+
+
+def _ticks(seconds: float) -> int:
+    """Return the kernel's counter, which psutil divides by the ticks per second."""
+    return round(seconds * _TICKS_PER_S)
 
 
 def _after(data: bytes, word: bytes) -> int:
@@ -119,28 +137,26 @@ def _after(data: bytes, word: bytes) -> int:
     return int(data[start : end if end >= 0 else None])
 
 
-def read_boot_s(proc: str) -> int:
-    """Return when this host was booted, seconds since 1970 as its clock is set now. Raises OSError, ValueError."""
-    return _after(read_file(f"{proc}/stat"), b"btime")
+# Memory in bytes (Documentation/filesystems/proc.rst): totals from psutil; from /proc/meminfo what it lacks, the cache
+# without reclaimable slab, which psutil adds, and swap, for which psutil would read vmstat too. A line that this kernel
+# does not write is None.
 
 
-# /proc/meminfo in bytes (Documentation/filesystems/proc.rst). A line that this kernel does not write is None.
+def read_memory(meminfo: bytes) -> MemInfo:
+    """Return the reading; `meminfo` is the content of /proc/meminfo. Raises OSError, KeyError for a missing line that
+    every kernel has.
 
-
-def parse_memory(data: bytes) -> MemInfo:
-    """Return the reading of /proc/meminfo. Raises KeyError if a line that every kernel has is missing.
-
-    MemAvailable exists since 3.14 and is not estimated before; HugePages_* are counts, everything else is converted to
-    bytes.
+    MemAvailable exists since 3.14, and psutil's estimate of it is not used before; HugePages_* are counts.
     """
-    values = meminfo_values(data)
+    values = meminfo_values(meminfo)
     may = values.get
+    memory = psutil.virtual_memory()
     return MemInfo(
-        total=values[b"MemTotal:"], free=values[b"MemFree:"], available=may(b"MemAvailable:"),
-        buffers=values[b"Buffers:"], cached=values[b"Cached:"], swap_cached=may(b"SwapCached:"),
+        total=memory.total, free=memory.free, available=memory.available if b"MemAvailable:" in values else None,
+        buffers=memory.buffers, cached=values[b"Cached:"], swap_cached=may(b"SwapCached:"),
         active_file=may(b"Active(file):"), inactive_file=may(b"Inactive(file):"),
-        dirty=values[b"Dirty:"], writeback=values[b"Writeback:"], anon=may(b"AnonPages:"), shmem=may(b"Shmem:"),
-        slab=may(b"Slab:"), slab_reclaimable=may(b"SReclaimable:"),
+        dirty=values[b"Dirty:"], writeback=values[b"Writeback:"], anon=may(b"AnonPages:"), shmem=memory.shared,
+        slab=memory.slab, slab_reclaimable=may(b"SReclaimable:"),
         swap_total=values[b"SwapTotal:"], swap_free=values[b"SwapFree:"],
         commit_limit=may(b"CommitLimit:"), committed=may(b"Committed_AS:"), anon_huge=may(b"AnonHugePages:"),
         huge_total=may(b"HugePages_Total:"), huge_free=may(b"HugePages_Free:"), huge_reserved=may(b"HugePages_Rsvd:"),
@@ -174,15 +190,18 @@ def parse_stalls(data: bytes) -> tuple[PressureStall | None, PressureStall | Non
     return found.get(b"some"), found.get(b"full")
 
 
-# /proc/diskstats: I/O of each whole block device since boot (Documentation/admin-guide/iostats.rst).
+# I/O of each whole block device since boot (Documentation/admin-guide/iostats.rst): reads, writes and busy time from
+# psutil; device numbers, requests in flight, weighted time, discards and flushes from /proc/diskstats.
 
 _NO_IO = [b"0"] * 11
+_SECTOR = 512
+"""Bytes, whatever the device's own; psutil multiplies by it."""
 _REFRESH_US = 30_000_000
 """Interval of reading /sys again: a loop device may have been bound to another file."""
 
 
-class DiskStatsParser:
-    """Parses diskstats. Caches which devices are whole and their underlying devices: /sys is read when a device appears
+class DiskReader:
+    """Reads the disks. Caches which devices are whole and their underlying devices: /sys is read when a device appears
     and every 30 s."""
 
     def __init__(self, proc: str, sys: str) -> None:
@@ -194,22 +213,27 @@ class DiskStatsParser:
         """Line of the last reading -> its device: an idle device's line does not change. None: not shown."""
         self._until_us = 0
 
-    def parse(self, data: bytes, now_us: int) -> Disks:
-        """Return whole devices with any I/O since boot. Raises ValueError for a line that is not one of diskstats."""
+    def read(self, diskstats: bytes, now_us: int) -> Disks:
+        """Return whole devices with any I/O since boot; `diskstats` is the content of /proc/diskstats. Raises OSError,
+        ValueError for a line that is not one of diskstats."""
         if now_us >= self._until_us:
             self._known.clear()
             self._parsed.clear()
             self._until_us = now_us + _REFRESH_US
-        before = self._parsed
-        self._parsed = {line: before[line] if line in before else self._device(line) for line in data.splitlines()}
+        before, lines = self._parsed, diskstats.splitlines()
+        if before.keys() != set(lines):
+            # After the lines: what changes in between changes the line again, so no device is taken for idle.
+            counters = psutil.disk_io_counters(perdisk=True, nowrap=False)
+            self._parsed = {line: before[line] if line in before else self._device(line, counters) for line in lines}
         return Disks([disk for disk in self._parsed.values() if disk is not None])
 
-    def _device(self, line: bytes) -> Disk | None:
+    def _device(self, line: bytes, counters: Mapping[str, Any]) -> Disk | None:
         words = line.split()
         if len(words) < 14 or words[3:14] == _NO_IO:  # less: a partition's short line of kernels before 2.6.25
             return None
-        under = self._underlying(words)
-        return None if under is None else _disk(words, under)
+        counted = counters.get(os.fsdecode(words[2]))  # None: it has just been removed
+        under = None if counted is None else self._underlying(words)
+        return None if under is None else _disk(words, counted, under)
 
     def _underlying(self, words: Sequence[bytes]) -> list[str] | None:
         key = b" ".join(words[:3])
@@ -234,14 +258,14 @@ class DiskStatsParser:
         return [] if disk is None else [disk]
 
 
-def _disk(words: Sequence[bytes], under: list[str]) -> Disk:
-    numbers = [int(word) for word in words[3:20]]
+def _disk(words: Sequence[bytes], counted: Any, under: list[str]) -> Disk:
     # Discards (count, merged, sectors, time) were added in 4.18, flushes (count, time) in 5.5.
-    late: list[int | None] = [*numbers[11:], *[None] * 6]
+    late: list[int | None] = [*(int(word) for word in words[14:20]), *[None] * 6]
     return Disk(
         words[2].decode("utf-8", "backslashreplace"), int(words[0]), int(words[1]),
-        numbers[0], numbers[2], numbers[3], numbers[4], numbers[6], numbers[7], numbers[8], numbers[9], numbers[10],
-        late[0], late[2], late[3], late[4], late[5], under,
+        counted.read_count, counted.read_bytes // _SECTOR, counted.read_time,
+        counted.write_count, counted.write_bytes // _SECTOR, counted.write_time,
+        int(words[11]), counted.busy_time, int(words[13]), late[0], late[2], late[3], late[4], late[5], under,
     )  # fmt: skip
 
 

@@ -15,11 +15,11 @@ from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.watch.probes.host.data_directory import read_control_file
 from dba_console.watch.probes.host.file_systems import ELSEWHERE, HostContext, hidepid_option
 from dba_console.watch.probes.host.kernel_counters import (
-    DiskStatsParser,
+    CpuReader,
+    DiskReader,
     VmStatParser,
-    parse_cpu,
-    parse_memory,
     parse_stalls,
+    read_memory,
     read_settings,
 )
 from dba_console.watch.probes.host.kernel_files import KernelFile, printable
@@ -47,7 +47,8 @@ class _Missing(Exception):
 
 
 class HostProbe:
-    """Reads every `host.*` part except mounts. Created once; not thread-safe."""
+    """Reads every `host.*` part except mounts. Created once; not thread-safe. `proc` other than /proc needs the same
+    psutil.PROCFS_PATH."""
 
     def __init__(self, clock: Clock = SYSTEM, *, proc: str = "/proc", sys: str = "/sys") -> None:
         self._clock = clock
@@ -56,17 +57,18 @@ class HostProbe:
         self._page_size = os.sysconf("SC_PAGE_SIZE")
         self._files: dict[str, KernelFile] = {}
         self._vmstat = VmStatParser(self._page_size)
-        self._disks = DiskStatsParser(proc, sys)
+        self._cpu = CpuReader()
+        self._disks = DiskReader(proc, sys)
         self._processes: ProcessReader | None = None
         self._titles = TitleReader(proc, clock)
         self._active_by_title: frozenset[int] = frozenset()
         self._control = Lane("data directory", clock)
         self._readers: dict[str, Callable[[HostContext], Outcome]] = {
-            "host.cpu": lambda _: (parse_cpu(self._file("stat")), "ok", None),
-            "host.memory": lambda _: (parse_memory(self._file("meminfo")), "ok", None),
+            "host.cpu": lambda _: (self._cpu.read(self._file("stat")), "ok", None),
+            "host.memory": lambda _: (read_memory(self._file("meminfo")), "ok", None),
             "host.vmstat": lambda _: (self._vmstat.parse(self._file("vmstat")), "ok", None),
             "host.pressure": lambda _: self._read_pressure(),
-            "host.disks": lambda _: (self._disks.parse(self._file("diskstats"), clock.mono_us()), "ok", None),
+            "host.disks": lambda _: (self._disks.read(self._file("diskstats"), clock.mono_us()), "ok", None),
             "host.settings": lambda _: (read_settings(proc, sys), "ok", None),
             "host.processes": self._read_processes,
             "host.titles": self._read_titles,

@@ -7,6 +7,7 @@ raw microseconds since 2000 and LSNs raw 64-bit numbers, without an object for e
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,11 +18,23 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
+
+class ResultRows(list[Row]):
+    """The rows of a result, with the name and the type of each column."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, rows: Iterable[Row], columns: tuple[tuple[str, int], ...]) -> None:
+        super().__init__(rows)
+        self.columns = columns
+
+
 _BYTEA, _INT8, _OID, _XID = 17, 20, 26, 28
-_AS_BYTES = (0, 17, 18, 19, 25, 114, 869, 1042, 1043)
-"""unknown, bytea, char, name, text, json, inet, bpchar, varchar (pg_type.dat)."""
-_AS_INT8 = (1184, 3220)
-"""timestamptz, pg_lsn."""
+TEXTS = frozenset((18, 19, 25, 1042, 1043))
+"""char, name, text, bpchar, varchar (pg_type.dat)."""
+_AS_BYTES = (0, 17, 114, 869, *TEXTS)
+"""unknown, bytea, json, inet, and texts."""
+TIMESTAMPTZ, LSN = 1184, 3220
 
 _EPOCH_2000_US = 946_684_800_000_000
 _INFINITE = (-(1 << 63), (1 << 63) - 1)
@@ -35,9 +48,10 @@ class Loader:
 
         self._transformer: TransformerLike = Transformer(_context())
 
-    def rows(self, result: PGresult) -> list[Row]:
+    def rows(self, result: PGresult) -> ResultRows:
         self._transformer.set_pgresult(result, set_loaders=True, format=_binary())
-        return self._transformer.load_rows(0, result.ntuples, tuple)
+        columns = tuple([((result.fname(at) or b"").decode(), result.ftype(at)) for at in range(result.nfields)])
+        return ResultRows(self._transformer.load_rows(0, result.ntuples, tuple), columns)
 
 
 class _Context:
@@ -55,7 +69,7 @@ def _context() -> AdaptContext:
     from psycopg.pq import Format
 
     adapters = AdaptersMap(psycopg.adapters)
-    for source, oids in ((_BYTEA, _AS_BYTES), (_INT8, _AS_INT8), (_OID, (_XID,))):
+    for source, oids in ((_BYTEA, _AS_BYTES), (_INT8, (TIMESTAMPTZ, LSN)), (_OID, (_XID,))):
         loader = psycopg.adapters.get_loader(source, Format.BINARY)
         assert loader is not None
         for oid in oids:
@@ -137,6 +151,18 @@ def decode(raw: bytes | memoryview, codec: str = "utf-8") -> str:
     ('café', 'caf\\xe9', 'café')
     """
     return codecs.decode(bytes(raw), codec, "backslashreplace")
+
+
+def decode_name(raw: bytes, codec: str) -> str:
+    """Decode a name from a shared catalog: in the encoding of the database it was created in, likely UTF-8 or ours.
+
+    >>> decode_name("é".encode(), "iso8859-1"), decode_name(b"\\xe9", "iso8859-1"), decode_name(b"\\xe9", "utf-8")
+    ('é', 'é', '\\\\xe9')
+    """
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return decode(raw, codec)
 
 
 def decode_beginning(raw: bytes, codec: str = "utf-8") -> str:

@@ -7,23 +7,34 @@ block forever. Only host name resolution blocks inside libpq; the lane this runs
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import importlib
 import os
 import select
 import socket
+import struct
+import termios
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dba_console.core.clock import Clock
 from dba_console.core.errors import Refused
 from dba_console.core.sanitize import clean
 from dba_console.core.target import conninfo, parse_conninfo
-from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, connect_failed
+from dba_console.watch.probes.postgres.connect_errors import (
+    WEAK_METHOD,
+    ConnectFailed,
+    ConnectionLost,
+    connect_failed,
+)
+from dba_console.watch.probes.postgres.server_trust import check_peer, remember, requirements
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
+
+T = TypeVar("T")
 
 _VERBOSE = 2
 """PQERRORS_VERBOSE of libpq-fe.h."""
@@ -33,36 +44,162 @@ def open_connection(given: Mapping[str, str], timeout_s: float, clock: Clock, **
     """Return an authenticated connection, opened with the options in `given` and ours: every connection of this program
     is opened here. The caller sets search_path before anything else. Raises ConnectFailed; nothing is left open then.
     """
+    deadline = clock.mono_us() + int(timeout_s * 1e6)
+    resolved, defaults = resolve_hosts(given), libpq_defaults(given.get("service"))
+    refused: ConnectFailed | None = None
+    for method, required in requirements(given, defaults):
+        try:
+            connection = _open({**resolved, **required}, overrides, {**defaults, **given}, deadline, timeout_s, clock)
+        except ConnectFailed as error:
+            if error.kind == "ssl" and "sslmode" in required:
+                error.hint = "the last connection used TLS: restart the agent if the server has none any more"
+            if WEAK_METHOD not in error.message:
+                raise
+            refused = error
+        else:
+            remember(given, connection, method)
+            return connection
+    assert refused is not None
+    raise refused
+
+
+LOST = "08006"
+"""connection_failure: closed at once, without a message that arrived."""
+_TIMEOUTS = {
+    "57P05": "idle_session_timeout", "25P03": "idle_in_transaction_session_timeout", "25P04": "transaction_timeout",
+    "57014": "statement_timeout", LOST: "idle_session_timeout",
+}  # fmt: skip
+"""SQLSTATE -> the parameter that ends a session, or its first query (errcodes-appendix)."""
+_disabled: dict[str, tuple[str, ...]] = {}
+"""Connection string -> the timeouts that a database or a role sets too short to be changed by a first statement."""
+
+
+def without_timeouts(given: Mapping[str, str], open_: Callable[[Mapping[str, str]], T]) -> T:
+    """Return what `open_` returns for the options of a connection. If a timeout of the database or the role ends it
+    before its settings are made, it is opened again with that timeout off from the start.
+
+    Not always from the start: a pooler refuses such options, and an older server the names that it does not know.
+    """
+    key = conninfo(given)
+    off, first = list(_disabled.get(key, ())), None
+    while True:
+        chosen = {**libpq_defaults(given.get("service")), **given}.get("options", "")
+        ours = {"options": " ".join([*filter(None, [chosen]), *(f"-c {name}=0" for name in off)])} if off else {}
+        try:
+            opened = open_({**given, **ours})
+        except ConnectFailed as error:
+            timeout, first = _TIMEOUTS.get(error.sqlstate or ""), first or error
+            if timeout is None or timeout in off:
+                raise first from None
+            off.append(timeout)
+        else:
+            if off:
+                _disabled[key] = tuple(off)
+            return opened
+
+
+def _open(
+    options: Mapping[str, str],
+    overrides: Mapping[str, str],
+    trusted: Mapping[str, str],
+    deadline: int,
+    timeout_s: float,
+    clock: Clock,
+) -> PGconn:
     from psycopg import pq
 
-    deadline = clock.mono_us() + int(timeout_s * 1e6)
-    options = monitor_conninfo(resolve_hosts(given), **overrides)
     try:
-        connection = pq.PGconn.connect_start(options.encode())
+        connection = pq.PGconn.connect_start(monitor_conninfo(options, **overrides).encode())
     except Exception as error:
         # Out of memory, or a connection string libpq cannot read.
         raise ConnectFailed("other", f"cannot connect: {error}") from None
     try:
         _set_verbose_errors(connection)
-        _poll_until_open(connection, deadline, timeout_s, clock)
+        if _failed(connection):
+            raise connect_failed(message_of(connection))
+        for _ in _poll_until_open(connection, deadline, timeout_s, clock):
+            if "requirepeer" not in trusted:
+                check_peer(trusted, connection.socket)
     except BaseException:
         connection.finish()
         raise
     return connection
 
 
-def _poll_until_open(connection: PGconn, deadline: int, timeout_s: float, clock: Clock) -> None:
+def _poll_until_open(connection: PGconn, deadline: int, timeout_s: float, clock: Clock) -> Iterator[None]:
+    """Drive libpq until the connection is open; yield before each step. Raises ConnectFailed."""
     from psycopg.pq import PollingStatus
 
-    if _failed(connection):
-        raise connect_failed(message_of(connection))
     status: int = PollingStatus.WRITING
+    received = 0
     while status != PollingStatus.OK:
         if not wait_for(connection.socket, writing=status == PollingStatus.WRITING, until_us=deadline, clock=clock):
             raise ConnectFailed("timeout", f"no connection within {timeout_s:g} s: the server does not answer")
+        received += pending_bytes(connection.socket)
+        if received > _MOST_BEFORE_READY:
+            raise ConnectFailed("other", f"the server sent more than {_MOST_BEFORE_READY >> 20} MB before it was ready")
+        yield
         status = connection.connect_poll()
         if status == PollingStatus.FAILED:
             raise connect_failed(message_of(connection))
+
+
+_MOST_BEFORE_READY = 4 << 20
+"""A login takes some kilobytes, also with certificates."""
+MOST_UNFINISHED = 64 << 20
+"""Bytes of one answer: ten thousand sessions with the longest statement that is read have less."""
+
+
+class AnswerSize:
+    """Counts what a server sends before its answer is complete, because libpq keeps all of it."""
+
+    def __init__(self) -> None:
+        self._unfinished = self._left = 0
+        self._total: int | None = None
+
+    def arrived(self, descriptor: int) -> int:
+        """Return the number of new bytes, before they are read. Raises ConnectionLost if the answer has too many."""
+        total, waiting = _bytes_received(descriptor), pending_bytes(descriptor)
+        if total is not None:
+            new = counted = waiting if self._total is None else total - self._total
+        else:
+            # A unix socket counts nothing. What is read at once is unknown, but libpq reads at least 8 kB of it.
+            new = max(0, waiting - self._left)
+            counted = max(new, min(waiting, 8192))
+        self._total = total
+        self._unfinished += counted
+        if self._unfinished > MOST_UNFINISHED:
+            raise ConnectionLost(f"closed: the server sent more than {MOST_UNFINISHED >> 20} MB in one answer")
+        return new
+
+    def taken(self, descriptor: int) -> None:
+        """Note what was left in the socket."""
+        self._left = pending_bytes(descriptor)
+
+    def complete(self) -> None:
+        """Start again: an answer is complete."""
+        self._unfinished = 0
+
+
+def _bytes_received(descriptor: int) -> int | None:
+    """Return what a TCP connection has received in total (tcpi_bytes_received, Linux 4.1); None for another socket."""
+    connected = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=descriptor)
+    try:
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    except OSError:
+        return None
+    finally:
+        connected.detach()
+    return int(_TCP_INFO.unpack(info)[0]) if len(info) == _TCP_INFO.size else None
+
+
+_TCP_INFO = struct.Struct("=128xQ")
+
+
+def pending_bytes(descriptor: int) -> int:
+    """Return the number of bytes that can be read from a socket."""
+    (count,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0\0\0\0"))
+    return int(count)
 
 
 def _failed(connection: PGconn) -> bool:

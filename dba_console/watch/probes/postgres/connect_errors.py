@@ -57,9 +57,15 @@ class ConnectFailed(ConnectError):
     """The connection failed. For `no_slots`, `limit` names the limit: server, role, database or pooler."""
 
     def __init__(
-        self, kind: ConnectKind, message: str, *, sqlstate: str | None = None, limit: str | None = None
+        self,
+        kind: ConnectKind,
+        message: str,
+        *,
+        sqlstate: str | None = None,
+        limit: str | None = None,
+        advice: str | None = None,
     ) -> None:
-        super().__init__(redact(message), hint=_hint(kind, sqlstate, limit))
+        super().__init__(redact(message), hint=advice or _hint(kind, sqlstate, limit))
         self.kind: ConnectKind = kind
         self.sqlstate = sqlstate
         self.limit = limit
@@ -76,8 +82,17 @@ def _hint(kind: ConnectKind, sqlstate: str | None, limit: str | None) -> str | N
 class ConnectionLost(ConnectError):
     """An open connection was lost; reconnect."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, sqlstate: str | None = None) -> None:
         super().__init__(redact(message))
+        self.sqlstate = sqlstate
+
+
+WEAK_METHOD = "authentication method requirement"
+"""In libpq's message if the server asks for another method than `require_auth` accepts (fe-auth.c)."""
+_WEAK_HINT = (
+    "sslmode=require permits a cleartext password over TLS, require_auth=password also without; after a change of "
+    "pg_hba.conf restart the agent"
+)
 
 
 def connect_failed(raw: str) -> ConnectFailed:
@@ -93,7 +108,8 @@ def connect_failed(raw: str) -> ConnectFailed:
     sqlstate = codes[-1][1] if codes else None
     kind = _kind_of(sqlstate, raw)
     limit = _limit_of(functions, raw) if kind == "no_slots" else None
-    return ConnectFailed(kind, plain_message(raw), sqlstate=sqlstate, limit=limit)
+    advice = _WEAK_HINT if WEAK_METHOD in raw else None
+    return ConnectFailed(kind, plain_message(raw), sqlstate=sqlstate, limit=limit, advice=advice)
 
 
 def _limit_of(functions: list[str], raw: str) -> str:

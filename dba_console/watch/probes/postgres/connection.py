@@ -11,10 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dba_console.core.clock import Clock
-from dba_console.watch.probes.postgres.binary_results import Row, codec_of, decode, wall_us
-from dba_console.watch.probes.postgres.connect import MonitorOptions, open_connection, parse_options, resolve_hosts
+from dba_console.watch.probes.postgres.binary_results import ResultRows, Row, codec_of, decode, decode_name, wall_us
+from dba_console.watch.probes.postgres.connect import (
+    LOST,
+    MonitorOptions,
+    open_connection,
+    parse_options,
+    resolve_hosts,
+    without_timeouts,
+)
 from dba_console.watch.probes.postgres.connect_errors import CANCELED, ConnectFailed, ConnectionLost
-from dba_console.watch.probes.postgres.oid_names import OidNames, decode_name
+from dba_console.watch.probes.postgres.oid_names import OidNames
 from dba_console.watch.probes.postgres.pipeline import (
     OLDEST,
     Command,
@@ -121,6 +128,8 @@ class BackendIdentity:
     """May see other roles' sessions completely (pg_read_all_stats, which pg_monitor includes)."""
     evidence: ServerEvidence
     seat: str
+    reset_role: str | None = None
+    """The role that a setting of the database or the role had switched to; the login role is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +150,17 @@ class MonitorConnection:
         """Return a segment with the session setup prepended; `strip` removes its rows from the answer."""
         return Segment(key, (self.session_setup, *commands) if self.session_setup else commands)
 
-    def strip(self, rows: list[list[Row]]) -> list[list[Row]]:
+    def strip(self, rows: list[ResultRows]) -> list[ResultRows]:
         return rows[1:] if self.session_setup else rows
 
 
 def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> MonitorConnection:
     """Open the connection, identify the server, set up the session. Raises ConnectFailed; nothing is left open then."""
     given = resolve_hosts(parse_options(conninfo))
+    return without_timeouts(given, lambda given: _connect(given, options, clock))
+
+
+def _connect(given: Mapping[str, str], options: MonitorOptions, clock: Clock) -> MonitorConnection:
     deadline = clock.mono_us() + int(options.connect_timeout_s * 1e6)
     opened = open_connection(given, options.connect_timeout_s, clock)
     try:
@@ -162,7 +175,7 @@ def connect(conninfo: str, options: MonitorOptions, clock: Clock) -> MonitorConn
         return opening.connect_through_pooler(hello, names, ask_pooler(given, options.connect_timeout_s, clock))
     except ConnectionLost as error:
         opened.finish()
-        raise ConnectFailed("other", error.message) from None
+        raise ConnectFailed("other", error.message, sqlstate=error.sqlstate or LOST) from None
     except BaseException:
         opened.finish()
         raise
@@ -186,9 +199,13 @@ class _Opening:
         if answer.error is not None or not rows_of(answer, 1):
             raise ConnectFailed("other", "the peer is not a PostgreSQL database: " + (answer.error or _NOTHING).message)
         row = rows_of(answer, 1)[0]
+        [(role, login, _, _, _)] = rows_of(answer, 0)
         if row[1] < OLDEST:
             raise ConnectFailed("other", f"PostgreSQL {row[1] // 10000} is not supported: 13 or later is required")
-        return _hello(row), OidNames(row[5], row[6], row[7].decode())
+        hello = _hello(row)
+        if role != login:
+            hello = replace(hello, reset_role=decode_name(role, codec_of(row[7].decode())))
+        return hello, OidNames(row[5], row[6], row[7].decode())
 
     def connect_directly(self, hello: BackendIdentity, names: OidNames) -> MonitorConnection:
         self.wire.prepared = True

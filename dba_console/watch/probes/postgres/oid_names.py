@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dba_console.watch.probes.postgres.binary_results import Row, codec_of, decode
+from dba_console.watch.probes.postgres.binary_results import Row, codec_of, decode_name
 from dba_console.watch.probes.postgres.pipeline import Command
 
 KEEP_US = 60_000_000
@@ -118,18 +118,6 @@ class OidNames:
             self._unknown.update(self._known)
             self._extents.clear()
             self._since_us = now_us
-
-
-def decode_name(raw: bytes, codec: str) -> str:
-    """Decode a name from a shared catalog: in the encoding of the database it was created in, likely UTF-8 or ours.
-
-    >>> decode_name("é".encode(), "iso8859-1"), decode_name(b"\\xe9", "iso8859-1"), decode_name(b"\\xe9", "utf-8")
-    ('é', 'é', '\\\\xe9')
-    """
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return decode(raw, codec)
 
 
 def oid_array(oids: Iterable[int]) -> bytes:

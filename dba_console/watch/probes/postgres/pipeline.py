@@ -6,10 +6,7 @@ network does; a late answer stays pending and is taken by the next `collect`. Pr
 
 from __future__ import annotations
 
-import fcntl
 import re
-import struct
-import termios
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dba_console.core.clock import Clock
-from dba_console.watch.probes.postgres.binary_results import Loader, Row
-from dba_console.watch.probes.postgres.connect import message_of, wait_for
+from dba_console.watch import subjects
+from dba_console.watch.probes.postgres.binary_results import Loader, ResultRows, Row
+from dba_console.watch.probes.postgres.connect import AnswerSize, message_of, wait_for
 from dba_console.watch.probes.postgres.connect_errors import ConnectionLost, plain_message
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ class SegmentAnswer:
     """The rows of each command of a segment, or the error that ended it."""
 
     key: str
-    rows: list[list[Row]] = field(default_factory=list)
+    rows: list[ResultRows] = field(default_factory=list)
     error: ServerError | None = None
     at_us: int = 0
     took_us: int = 0
@@ -90,6 +88,7 @@ class Pipeline:
     def __init__(self, connection: PGconn, clock: Clock) -> None:
         connection.nonblocking = 1
         connection.enter_pipeline_mode()
+        connection.notice_handler = self._take_notice
         self.queries = 0
         self.query_us = 0
         self.bytes_received = 0
@@ -103,8 +102,9 @@ class Pipeline:
         self._sent: deque[_SentSegment] = deque()
         self._unsent: deque[Segment] = deque()
         self._last_us = 0
-        self._unread = 0
+        self._size = AnswerSize()
         self._last_fatal_message: str | None = None
+        self._last_fatal_sqlstate: str | None = None
 
     @property
     def pending(self) -> list[str]:
@@ -173,9 +173,13 @@ class Pipeline:
             unsent = self._connection.flush() != 0
             if not wait_for(self._connection.socket, writing=unsent, until_us=until_us, clock=self._clock):
                 return False
-            self._count_arrived()
+            self.bytes_received += self._size.arrived(self._connection.socket)
             self._connection.consume_input()
-            self._unread = self._pending_bytes()
+            self._size.taken(self._connection.socket)
+            while self._connection.notifies() is not None:
+                pass  # we listen to nothing, and libpq would keep them
+        except ConnectionLost:
+            raise
         except Exception as error:
             raise self._connection_lost(error) from None
         return True
@@ -230,31 +234,33 @@ class Pipeline:
 
         message = text(DiagnosticField.MESSAGE_PRIMARY) or message_of(self._connection)
         if text(DiagnosticField.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC"):
-            self._last_fatal_message = message
+            self._last_fatal_message, self._last_fatal_sqlstate = message, text(DiagnosticField.SQLSTATE)
         return ServerError(text(DiagnosticField.SQLSTATE), message)
+
+    def _take_notice(self, result: PGresult) -> None:
+        """Keep why the server closes the connection while no query is running."""
+        from psycopg.pq import DiagnosticField
+
+        if result.error_field(DiagnosticField.SEVERITY_NONLOCALIZED) == b"FATAL":
+            self._error_of(result)
 
     def _finish(self, due: _SentSegment) -> SegmentAnswer:
         now = self._clock.mono_us()
         due.answer.at_us = now
         due.answer.took_us = now - max(due.sent_us, self._last_us)
         self._last_us = now
+        self._size.complete()
         return due.answer
 
     def _connection_lost(self, error: Exception | None) -> ConnectionLost:
         words = self._last_fatal_message or message_of(self._connection) or str(error or "")
-        return ConnectionLost("lost: " + (plain_message(words) or "the server closed the connection"))
-
-    def _pending_bytes(self) -> int:
-        (count,) = struct.unpack("i", fcntl.ioctl(self._connection.socket, termios.FIONREAD, b"\0\0\0\0"))
-        return int(count)
-
-    def _count_arrived(self) -> None:
-        self.bytes_received += max(0, self._pending_bytes() - self._unread)
+        text = "lost: " + (plain_message(words) or "the server closed the connection")
+        return ConnectionLost(text, sqlstate=self._last_fatal_sqlstate)
 
 
-# The SQL files: one statement per file, one file per lowest server version. `name.sql` is for every version from 13 on,
-# `name_140000.sql` for servers from that version number on; the highest that the server reaches is used. Without a
-# matching file the server does not support the statement.
+# The SQL files, beside the subject they read: one statement per file, one file per lowest server version. `name.sql` is
+# for every version from 13 on, `name_140000.sql` for servers from that version number on; the highest that the server
+# reaches is used. Without a matching file the server does not support the statement.
 
 OLDEST = 130000
 """The oldest supported server version."""
@@ -267,9 +273,12 @@ _FILE = re.compile(r"(?P<name>[a-z_]+?)(?:_(?P<floor>\d{6}))?\.sql")
 def _floors() -> dict[str, dict[int, bytes]]:
     # All at once, at the start: when the disk hangs it is too late to read them.
     found: dict[str, dict[int, bytes]] = {}
-    for path in sorted(_DIRECTORY.iterdir()):
-        if match := _FILE.fullmatch(path.name):
-            found.setdefault(match["name"], {})[int(match["floor"] or 0)] = _bare(path.read_bytes())
+    for directory in (_DIRECTORY, *subjects.sql_directories()):
+        for path in sorted(directory.glob("*.sql")):
+            if match := _FILE.fullmatch(path.name):
+                texts, floor = found.setdefault(match["name"], {}), int(match["floor"] or 0)
+                assert floor not in texts, f"two files for {path.name}"
+                texts[floor] = _bare(path.read_bytes())
     return found
 
 

@@ -15,9 +15,10 @@ import os
 import socket
 from dataclasses import dataclass
 
+import psutil
+
 from dba_console.watch.probes.host.file_systems import hidepid_option
-from dba_console.watch.probes.host.kernel_counters import read_boot_s
-from dba_console.watch.probes.host.kernel_files import read_stat, tcp_connections
+from dba_console.watch.probes.host.kernel_files import tcp_connections
 
 # The route of the connection: a unix socket, an address of this host, or another host, as the kernel reports it.
 
@@ -180,13 +181,11 @@ def _runs_in_data_directory(pid: int, evidence: ServerEvidence, proc: str) -> bo
 
 def _process(pid: int, proc: str) -> _Process | None:
     """Return a process of this host, None if it does not exist or is not visible."""
-    stat = read_stat(proc, pid)
-    if stat is None:
-        return None
     try:
+        process = psutil.Process(pid)
         with open(f"{proc}/{pid}/status", "rb") as file:
             names = next((line for line in file if line.startswith(b"NSpid:")), b"NSpid: 0")
-        start_us = read_boot_s(proc) * 1_000_000 + stat.start_ticks * 1_000_000 // os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
+        parent, start_us = process.ppid(), int(process.create_time() * 1e6)
+    except (psutil.Error, OSError):
         return None
-    return _Process(pid, stat.parent, start_us, len(names.split()) - 1)
+    return _Process(pid, parent, start_us, len(names.split()) - 1)

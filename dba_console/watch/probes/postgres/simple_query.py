@@ -9,7 +9,7 @@ from dba_console.core.clock import Clock
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
 from dba_console.watch.probes.postgres.binary_results import decode
-from dba_console.watch.probes.postgres.connect import message_of, wait_for
+from dba_console.watch.probes.postgres.connect import AnswerSize, message_of, wait_for
 from dba_console.watch.probes.postgres.connect_errors import ConnectionLost, plain_message
 
 if TYPE_CHECKING:
@@ -76,13 +76,18 @@ def receive_answer(connection: PGconn, timeout_s: float, clock: Clock) -> Simple
 
     deadline = clock.mono_us() + int(timeout_s * 1e6)
     rows: list[dict[str, str]] = []
-    error, size = "", 0
+    error, size, arriving = "", 0, AnswerSize()
     try:
         while True:
             while connection.is_busy():
                 if not wait_for(connection.socket, writing=False, until_us=deadline, clock=clock):
                     return None
+                arriving.arrived(connection.socket)
                 connection.consume_input()
+                arriving.taken(connection.socket)
+            while connection.notifies() is not None:
+                pass
+            arriving.complete()
             result = connection.get_result()
             if result is None:
                 return SimpleResult(rows, error)

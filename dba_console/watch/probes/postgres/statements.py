@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from dba_console.core.clock import Clock
 from dba_console.core.redact import redact
 from dba_console.core.units import human_duration
-from dba_console.watch.probes.postgres.binary_results import Row, client_address, decode, wall_us
+from dba_console.watch.part import ServerPart
+from dba_console.watch.probes.postgres.binary_results import (
+    ResultRows,
+    Row,
+    client_address,
+    decode,
+    decode_name,
+    wall_us,
+)
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connection import MonitorConnection
-from dba_console.watch.probes.postgres.oid_names import OidNames, decode_name
+from dba_console.watch.probes.postgres.oid_names import OidNames
 from dba_console.watch.probes.postgres.pipeline import (
     Command,
     Segment,
@@ -25,7 +33,7 @@ from dba_console.watch.probes.postgres.pipeline import (
     statement,
 )
 from dba_console.watch.samples.postgres import Database, Role, Server, Setting
-from dba_console.watch.samples.sample import Status
+from dba_console.watch.samples.sample import PARTS, Status
 
 # The statements of each part, and the label of what is missing if one is refused. `main` must succeed for the part to
 # exist; each of `extra` may fail separately, and the part's note says so. The order is the order of sending: what
@@ -38,49 +46,50 @@ class PartStatements:
     extra: tuple[str, ...] = ()
 
 
-PART_STATEMENTS: dict[str, PartStatements] = {
+_UNDECLARED: dict[str, PartStatements] = {
     "pg.activity": PartStatements("activity"),
     "pg.locks": PartStatements("locks"),
     "pg.progress": PartStatements("progress"),
-    "pg.replication": PartStatements("positions", ("standbys", "slots")),
     "pg.server": PartStatements("server", ("control", "settings", "databases", "roles", "tablespaces", "extensions")),
-    "pg.databases": PartStatements("database_stats"),
-    "pg.archiver": PartStatements("archiver", ("archive_ready",)),
-    "pg.wal": PartStatements("checkpoints", ("wal", "wal_files")),
-    "pg.io": PartStatements("io"),
-    "pg.horizon": PartStatements("horizon"),
-    "pg.xids": PartStatements("xids", ("xid_tables",)),
-    "pg.sizes": PartStatements("size_names"),
-    "pg.temp": PartStatements("temp", ("temp_closed",)),
-    "pg.catalog": PartStatements("collations", ("invalid_indexes", "sequences")),
-    "pg.subscriptions": PartStatements("subscriptions"),
-    "pg.dead_rows": PartStatements("dead_rows"),
 }
-"""All parts of the PostgreSQL probe."""
+"""Parts whose subject does not declare its queries yet."""
+
+
+def _statements_of(part: ServerPart) -> PartStatements:
+    main, *extra = part.queries
+    return PartStatements(main.name, tuple(query.name for query in extra if not query.in_batches))
+
+
+DECLARED = {part.name: part for part in PARTS.values() if isinstance(part, ServerPart)}
+_FAST_S = 2
+
+PART_STATEMENTS: dict[str, PartStatements] = dict(
+    sorted(
+        {
+            **_UNDECLARED,
+            **{part.name: _statements_of(part) for part in DECLARED.values()},
+        }.items(),
+        key=lambda item: PARTS[item[0]].every_s > _FAST_S,
+    )
+)
+"""All parts of the PostgreSQL probe, in the order of sending."""
 
 FAST = ("activity", "locks", "progress")
 """Statements sent each second."""
 
-NEEDS_ALL_STATS = ("pg.activity", "pg.replication", "pg.horizon")
+NEEDS_ALL_STATS = (
+    "pg.activity", *(name for name, part in DECLARED.items() if part.needs_all_stats),
+)  # fmt: skip
 """Parts that work without pg_monitor, but without some columns of other roles' sessions."""
 
 EXTRA_LABELS = {
-    "standbys": "standbys",
-    "slots": "slots",
     "control": "identity",
     "settings": "settings",
     "databases": "databases",
     "roles": "roles",
     "tablespaces": "tablespaces",
     "extensions": "extensions",
-    "archive_ready": "files waiting to be archived",
-    "wal": "WAL counters",
-    "wal_files": "size of pg_wal",
-    "xid_tables": "oldest tables",
-    "invalid_indexes": "invalid indexes",
-    "sequences": "sequences",
-    "temp_closed": "temporary files written before",
-}
+} | {query.name: query.missing for part in DECLARED.values() for query in part.queries}
 """Names of the extra statements in notes."""
 
 
@@ -185,15 +194,16 @@ SETTINGS = (
     "autovacuum_freeze_max_age", "autovacuum_max_workers", "autovacuum_multixact_freeze_max_age",
     "block_size", "checkpoint_timeout",
     "cluster_name", "config_file", "data_checksums", "data_directory", "hba_file", "hot_standby_feedback",
-    "huge_page_size", "huge_pages", "huge_pages_status", "idle_in_transaction_session_timeout",
+    "huge_page_size", "huge_pages", "huge_pages_status", "idle_in_transaction_session_timeout", "io_method",
     "listen_addresses", "log_destination", "log_directory", "logging_collector", "max_connections",
     "max_prepared_transactions", "max_replication_slots", "max_slot_wal_keep_size", "max_wal_senders",
     "max_wal_size", "port", "recovery_min_apply_delay", "recovery_target", "recovery_target_lsn",
     "recovery_target_name", "recovery_target_time", "recovery_target_xid", "reserved_connections",
     "server_encoding", "shared_buffers",
     "superuser_reserved_connections", "synchronous_standby_names", "temp_tablespaces",
-    "track_activity_query_size", "track_counts", "track_io_timing", "unix_socket_directories", "update_process_title",
-    "vacuum_failsafe_age", "vacuum_multixact_failsafe_age", "wal_keep_size", "wal_level", "wal_segment_size",
+    "track_activity_query_size", "track_counts", "track_io_timing", "track_wal_io_timing", "unix_socket_directories",
+    "update_process_title", "vacuum_failsafe_age", "vacuum_multixact_failsafe_age", "wal_keep_size", "wal_level",
+    "wal_segment_size",
 )  # fmt: skip
 """Settings kept in the sample. primary_conninfo and restore_command are left out: they may contain a password."""
 
@@ -210,6 +220,7 @@ class ConnectionFacts:
     through: str | None
     local: bool | None
     local_note: str | None
+    reset_role: str | None
 
 
 def settings_param() -> bytes:
@@ -252,6 +263,7 @@ def server_of(rows: Mapping[str, Sequence[Row]], own: ConnectionFacts, names: Oi
         through=own.through,
         local=own.local,
         local_note=own.local_note,
+        reset_role=own.reset_role,
     )
 
 
@@ -262,16 +274,19 @@ def _setting(row: Row, names: OidNames) -> Setting:
 
 
 def _database(row: Row, codec: str) -> Database:
-    oid, name, encoding, limit, allows, template, space = row
+    oid, name, encoding, limit, allows, template, space, mark = row
     tablespace = None if space is None else decode_name(space, codec)
-    return Database(oid, decode_name(name, codec), encoding.decode(), limit, allows, template, tablespace)
+    restored_from = None if mark is None else decode(mark, codec)
+    return Database(
+        oid, decode_name(name, codec), encoding.decode(), limit, allows, template, tablespace, restored_from
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StatementRows:
     """Rows of each command of a statement's segment."""
 
-    rows: list[list[Row]]
+    rows: list[ResultRows]
     at_us: int
     took_us: int
 

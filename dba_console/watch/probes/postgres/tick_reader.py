@@ -10,35 +10,27 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import convert
+
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.units import human_duration
-from dba_console.watch.probes.postgres.binary_results import Row
+from dba_console.watch.probes.postgres.binary_results import ResultRows, Row, decode_name
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed as ConnectFailed
 from dba_console.watch.probes.postgres.connect_errors import ConnectionLost as ConnectionLost
 from dba_console.watch.probes.postgres.connection import MonitorConnection, connect
-from dba_console.watch.probes.postgres.oid_names import decode_name, oid_array
+from dba_console.watch.probes.postgres.oid_names import oid_array
 from dba_console.watch.probes.postgres.pipeline import SegmentAnswer, statement
 from dba_console.watch.probes.postgres.progress_readings import operations_of
+from dba_console.watch.probes.postgres.query_texts import HIDDEN
 from dba_console.watch.probes.postgres.readings import (
-    HIDDEN,
     ActivityDecoder,
-    UnreadSlots,
-    archiver_of,
-    catalog_of,
-    database_stats_of,
-    horizon_of,
-    io_of,
     locks_of,
-    replication_of,
-    subscriptions_of,
-    temp_of,
-    unvacuumed_of,
-    wal_of,
-    xids_of,
 )
+from dba_console.watch.probes.postgres.row_decoder import PartDecoder
 from dba_console.watch.probes.postgres.server_locality import Locality
 from dba_console.watch.probes.postgres.statements import (
+    DECLARED,
     EXTRA_LABELS,
     NEEDS_ALL_STATS,
     PART_STATEMENTS,
@@ -50,12 +42,13 @@ from dba_console.watch.probes.postgres.statements import (
     grant_hint,
     server_of,
 )
-from dba_console.watch.samples.postgres import DatabaseSize, Locks, Sizes
+from dba_console.watch.samples.postgres import Locks
 from dba_console.watch.samples.sample import Part, make_part
 
 # Builds the parts of a sample from statement outcomes: a table from part name to the function that decodes its rows.
+# A part that its subject declares is decoded by the names of its columns, unless it has a function here.
 
-Rows = Mapping[str, list[Row]]
+Rows = Mapping[str, ResultRows]
 
 
 class PartBuilder:
@@ -64,28 +57,14 @@ class PartBuilder:
     def __init__(self, connection: MonitorConnection, query_texts: str) -> None:
         self._connection = connection
         names = connection.names
-        activity, unread = ActivityDecoder(names, query_texts), UnreadSlots()
+        activity = ActivityDecoder(names, query_texts)
         self._clock_rows: list[Row] = []
         self._read: dict[str, Callable[[Rows], Any]] = {
-            "pg.activity": lambda rows: activity.decode(rows["activity"], self._clock_rows[0][0]),
+            **{name: PartDecoder(part, names.codec).decode for name, part in DECLARED.items()},
+            "pg.activity": lambda rows: activity.decode(rows["activity"], *self._clock_rows[0]),
             "pg.locks": lambda rows: locks_of(rows["locks"], names),
             "pg.progress": lambda rows: operations_of(rows["progress"], names),
-            "pg.replication": lambda rows: replication_of(
-                rows["positions"], rows.get("standbys", []), rows.get("slots", []), names, unread
-            ),
             "pg.server": lambda rows: server_of(rows, self._connection_facts(), names),
-            "pg.databases": lambda rows: database_stats_of(rows["database_stats"], names),
-            "pg.archiver": lambda rows: archiver_of(rows["archiver"], rows.get("archive_ready", [])),
-            "pg.wal": lambda rows: wal_of(rows.get("wal", []), rows["checkpoints"], rows.get("wal_files", [])),
-            "pg.io": lambda rows: io_of(rows["io"]),
-            "pg.horizon": lambda rows: horizon_of(rows["horizon"], names),
-            "pg.xids": lambda rows: xids_of(rows["xids"], rows.get("xid_tables", []), names),
-            "pg.temp": lambda rows: temp_of(rows["temp"], rows.get("temp_closed", []), names),
-            "pg.catalog": lambda rows: catalog_of(
-                rows["collations"], rows.get("invalid_indexes"), rows.get("sequences"), names
-            ),
-            "pg.subscriptions": lambda rows: subscriptions_of(rows["subscriptions"], names),
-            "pg.dead_rows": lambda rows: unvacuumed_of(rows["dead_rows"], names),
         }
 
     def part(self, name: str, outcomes: Mapping[str, Outcome], now_us: int) -> Part:
@@ -129,6 +108,7 @@ class PartBuilder:
             through=self._connection.through,
             local=locality.local,
             local_note=locality.note,
+            reset_role=hello.reset_role,
         )
 
 
@@ -183,8 +163,10 @@ class SizeRound:
         self._batch = 1
         self._rest_until_us = now_us + max(took_us, _CHEAP_US) * _REST
 
-    def reading(self) -> Sizes:
-        return Sizes([DatabaseSize(name, self._sizes.get(oid)) for oid, name in self._names.items()])
+    def reading(self) -> Any:
+        """Return the reading as the part declares it: rows of name and size."""
+        rows = [(name, self._sizes.get(oid)) for oid, name in self._names.items()]
+        return convert((rows,), DECLARED["pg.sizes"].reading)
 
     @property
     def note(self) -> str | None:

@@ -44,12 +44,13 @@ true
 class RunCallbacks:
     """The run service, as far as an active run calls it."""
 
-    def __init__(self, session: Path) -> None:
+    def __init__(self, session: Path, error: str | None = None) -> None:
         self.ended = threading.Event()
         self.events: list[Event] = []
         self.refused: list[RunRefused] = []
         context = RunContext(
-            target=Target("db2", "key1", "host=db2"), config=Config(), clock=SYSTEM, session=lambda: session,
+            target=Target("db2", "key1", "host=db2"), config=Config(), clock=SYSTEM,
+            session=lambda: None if error else session, recording_error=lambda: error,
             frame=lambda since: None, is_server_here=lambda: True, emit=self.events.append,
             put_lines=lambda lines: None,
         )  # fmt: skip
@@ -108,3 +109,14 @@ def test_a_run_that_failed_to_start_releases_its_lock(tmp_path: Path, monkeypatc
     assert callbacks.ended.wait(LIMIT_S)
     assert "ZeroDivisionError" in callbacks.refused[0].text
     assert [is_open(directory) for directory in run_directories(session)] == [False]
+
+
+def test_a_run_that_cannot_be_recorded_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dba_console.agent.runs.start_run.SESSION_S", 10 * LIMIT_S)
+    callbacks = RunCallbacks(tmp_path / "20260101T000000Z-db2-1a2b3c4d", "not recording: no space left on device")
+    callbacks.run.start()
+    assert callbacks.ended.wait(LIMIT_S), "it waits for a recording that cannot come"
+    [refused] = callbacks.refused
+    assert "a run must be recorded; not recording: no space left on device" in refused.text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.runs.commands import Appender
+from dba_console.agent.runs.commands import Appender, CommandOutput
 from dba_console.keeper.log_reader import StampedLine
 from dba_console.recording.backlog import LINES, Backlog
 from dba_console.recording.journal import LogLine
@@ -84,9 +84,16 @@ def test_output_below_the_flood_limit_is_kept_whole(count: int) -> None:
 
 def test_a_secret_is_masked_before_it_is_stored() -> None:
     kept = KeptLines()
-    append = Appender(kept.put, "T", mask=TextMask(("s3cr3t",)))
-    append.feed([StampedLine(1, "o", "it is s3cr3t")])
-    assert kept.texts == ["it is ********"]
+    shown: list[str] = []
+    output = CommandOutput(
+        "block",
+        "T",
+        Appender(kept.put, "T"),
+        TextMask(("s3cr3t",)),
+        lambda _, new, __: shown.extend(line.text for line in new),
+    )
+    output.feed([StampedLine(1, "o", "it is s3cr3t")])
+    assert kept.texts == shown == ["it is ********"]
 
 
 def test_lines_that_wait_for_a_disk_are_limited_and_counted() -> None:

@@ -41,7 +41,7 @@ def test_a_flood_of_output_is_read_and_not_stored() -> None:
     assert code == 0 and len(output) == OUTPUT_LIMIT
 
 
-OWN_VARIABLES = "-c search_path=pg_catalog,pg_temp"
+OWN_VARIABLES = "-c search_path=pg_catalog,pg_temp -c role=none"
 
 
 def test_a_script_finds_this_program_by_name_and_its_messages_are_english() -> None:

@@ -56,6 +56,13 @@ def test_yes_covers_only_what_needs_an_acknowledgement(kind: QuestionKind) -> No
     assert answers.answer_for(asked(kind, "db2")) is None
 
 
+def test_the_failure_a_run_was_left_with_is_answered_once() -> None:
+    answers = GivenAnswers(failed="again")
+    assert [answers.answer_for(asked("failed")) for _ in range(2)] == ["again", None]
+    with pytest.raises(AnswerMismatch, match="--failed skip does not fit: use one of once, again"):
+        GivenAnswers(failed="skip").answer_for(asked("failed"))
+
+
 @pytest.mark.parametrize("kind", ["failed", "settle", "second"])
 def test_a_failure_is_never_decided_in_advance(kind: QuestionKind) -> None:
     assert (

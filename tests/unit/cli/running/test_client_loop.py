@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from dba_console.agent.protocol import PROTOCOL, Deframer, Hello, Message, RunAn
 from dba_console.cli.running.answers import GivenAnswers
 from dba_console.cli.running.changes import RunChange
 from dba_console.cli.running.request_run import Keyboard, follow
-from dba_console.cli.running.run_client import RunClient
+from dba_console.cli.running.run_client import RunClient, SendRequest, ShowChange
 from dba_console.core.errors import ConnectError
 from dba_console.runbooks.run_view import Question, RunView
 from tests.background import wait_until
@@ -134,6 +135,44 @@ def test_a_command_at_a_terminal_is_accepted_at_any_time() -> None:
             code, _ = run_client(agent, keyboard)
     assert code == 7
     assert agent.heard == [RunControl(run=DROP.run, verb="abort", reason="too late")]
+
+
+def test_lines_pasted_at_a_terminal_answer_only_the_question_that_was_shown() -> None:
+    with terminal() as (keyboard, typist):
+
+        def script(agent: Agent) -> None:
+            agent.view(structs.replace(DROP, question=None, state="running"))
+            os.write(typist, b"yes\ndb2\nyes\n")
+            wait_until(lambda: shown, WAIT_S)
+            agent.view(PLANNED)
+            agent.view(structs.replace(DROP, question=TYPED))
+            wait_until(lambda: len(shown) == 3, WAIT_S)
+            os.write(typist, b"/abort pasted\n")
+            assert isinstance(agent.receive(), RunControl)
+            agent.view(structs.replace(ENDED, state="aborted"))
+
+        shown: list[RunChange] = []
+
+        def show(change: RunChange, at_us: int) -> None:
+            text = str(change.fields.get("text"))
+            shown.extend([change] if "not an answer" in text or "no question is open" in text else [])
+
+        with scripted(script) as agent:
+            assert follow(agent.client, RunClient(GivenAnswers(), can_ask=True), show, keyboard) == 7
+    assert agent.heard == [RunControl(run=DROP.run, verb="abort", reason="pasted")]
+
+
+def test_early_lines_of_a_terminal_are_complete_and_answer_nothing() -> None:
+    with terminal() as (keyboard, typist):
+        os.write(typist, b"yes\n/abort now\nunfinished")
+        wait_until(lambda: select.select([keyboard.descriptor], [], [], 0)[0], WAIT_S)
+        assert list(keyboard.early_lines()) == ["yes", "/abort now"]
+    client = RunClient(GivenAnswers(), can_ask=True, run=DROP.run)
+    client.receive(RunViewMessage(view=structs.replace(DROP, question=TYPED), may_answer=True, yours=True))
+    [early] = client.handle_early_line("db2\n")
+    assert isinstance(early, ShowChange) and "not an answer" in early.change.fields["text"]
+    [answer] = client.handle_line("db2\n")
+    assert isinstance(answer, SendRequest)
 
 
 def test_a_secret_is_not_echoed_and_later_input_is() -> None:

@@ -19,7 +19,8 @@ def shop(sizes: Mapping[int, int] | None = None) -> DumpPlan:
                 entry(92, "COMMENT", "DATABASE shop", section=1, schema=None),
                 entry(1, "TABLE", "child", section=2),
                 entry(2, "TABLE", "child of", section=2),
-                entry(3, "MATERIALIZED VIEW", "mv", section=2),
+                entry(4, "VIEW", "joined", section=2, needs=[1, 2]),
+                entry(3, "MATERIALIZED VIEW", "mv", section=2, needs=[1, 4]),
                 entry(11, "TABLE DATA", "child", section=3, needs=[1], file="11.dat"),
                 entry(12, "TABLE DATA", "child of", section=3, needs=[2], file="12.dat"),
                 entry(13, "SEQUENCE SET", "s", section=3),
@@ -46,15 +47,15 @@ def test_the_database_itself_is_not_one_of_its_objects() -> None:
 
 def test_each_object_has_its_phase() -> None:
     assert {one.dump_id: one.phase for one in shop().entries} == {
-        1: "schema", 2: "schema", 3: "schema", 11: "data", 12: "data", 13: "rest", 21: "indexes", 22: "indexes",
-        23: "indexes", 24: "rest", 31: "constraints", 32: "rest",
+        1: "schema", 2: "schema", 3: "schema", 4: "schema", 11: "data", 12: "data", 13: "rest", 21: "indexes",
+        22: "indexes", 23: "indexes", 24: "rest", 31: "constraints", 32: "rest",
     }  # fmt: skip
 
 
-def test_keys_and_indexes_have_the_weight_of_their_table_data() -> None:
+def test_keys_and_indexes_have_the_weight_of_their_table_data_and_a_view_that_of_the_tables_it_reads() -> None:
     plan = by_id(shop({11: 1000, 12: 50}))
     assert {n: one.weight for n, one in plan.items() if one.weight != 0} == {
-        11: 1000, 12: 50, 21: 1000, 22: 50, 23: 1000, 24: None, 31: 525,
+        11: 1000, 12: 50, 21: 1000, 22: 50, 23: 1000, 24: 1050, 31: 525,
     }  # fmt: skip
     assert {n: plan[n].table for n in (11, 21, 22, 23, 31, 32, 1)} == {
         11: 11,

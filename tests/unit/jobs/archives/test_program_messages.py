@@ -66,6 +66,7 @@ def test_errors_and_ignored_errors_are_distinguished() -> None:
         ("SET", "done", None, None),
         ('psql:/tmp/plain.sql:28: ERROR:  schema "s" already exists', "error", None, None),
         ('ERROR:  relation "t" already exists', "error", None, None),
+        ("psql:<stdin>:3: error: backslash commands are restricted", "error", None, None),
         ("psql:<stdin>:28: FEHLER:  Schema »s« existiert bereits", "error", None, None),
         ("psql:<stdin>:29: ОШИБКА:  отношение уже существует", "error", None, None),
         ("psql:<stdin>:30: HINWEIS:  Tabelle wird übersprungen", "other", None, None),

@@ -1,15 +1,19 @@
-"""The end is foretold within 15 % over the second half, or not at all; the part done never goes back."""
+"""The end is foretold within 25 % over the second half, of a dump within 10 %; the part done never goes back."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from dba_console.jobs.archives.critical_path import CostModel
+from dba_console.jobs.archives.cost_model import CostModel
 from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.index_build import BuildStage
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.previous_run import PreviousRun, RunPhase
+from dba_console.jobs.archives.previous_run import PreviousRun, RunObject, RunPhase
 from dba_console.jobs.archives.progress_forecast import ForecastState, forecast
 from dba_console.jobs.archives.toc import DumpEntry
 from tests.unit.jobs.archives.made_archives import MB, ForecastRun, ObjectCosts, SimulatedRestore, at, plan_of_sizes
@@ -17,7 +21,8 @@ from tests.unit.jobs.archives.made_archives import MB, ForecastRun, ObjectCosts,
 EQUAL = [200 * MB] * 10
 UNEVEN = [1800 * MB, *[10 * MB] * 20]
 TINY = [1800 * MB, *[MB // 4 + 3000 * n for n in range(200)]]
-WITHIN = 0.15
+WITHIN = 0.25
+WITHIN_OF_DUMP = 0.1
 
 
 def assert_promises(run: ForecastRun) -> None:
@@ -33,10 +38,10 @@ def assert_promises(run: ForecastRun) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2, 4])
 @pytest.mark.parametrize("sizes", [EQUAL, UNEVEN, TINY], ids=["equal", "uneven", "tiny"])
-def test_the_eta_of_a_restore_is_within_15_percent_over_its_second_half(sizes: list[int], jobs: int) -> None:
-    run = SimulatedRestore(plan_of_sizes(sizes), jobs, costs=ObjectCosts(fk=40.0)).run()
+def test_the_eta_of_a_restore_is_within_25_percent_over_its_second_half(sizes: list[int], jobs: int) -> None:
+    run = SimulatedRestore(plan_of_sizes(sizes), jobs, costs=ObjectCosts(fk=60.0)).run()
     assert_promises(run)
-    assert run.errors()
+    assert len(run.errors()) >= 0.7 * len(run.second_half())
     assert max(run.errors()) <= WITHIN
 
 
@@ -45,11 +50,11 @@ def test_every_observation_of_the_second_half_of_a_dump_has_an_eta(sizes: list[i
     run = SimulatedRestore(plan_of_sizes(sizes), 2, dumps=True).run(every_s=1.0)
     assert_promises(run)
     assert len(run.errors()) == len(run.second_half())
-    assert max(run.errors()) <= WITHIN
+    assert max(run.errors()) <= WITHIN_OF_DUMP
 
 
 def test_without_row_observations_the_messages_suffice() -> None:
-    run = SimulatedRestore(plan_of_sizes(EQUAL), 2, costs=ObjectCosts(fk=40.0)).run(shares=False)
+    run = SimulatedRestore(plan_of_sizes(EQUAL), 2, costs=ObjectCosts(fk=60.0)).run(shares=False)
     assert_promises(run)
     assert run.errors()
     assert max(run.errors()) <= WITHIN
@@ -146,12 +151,123 @@ def test_whatever_the_sizes_the_done_part_never_goes_back_nor_reaches_100(
     )
 
 
-@pytest.mark.parametrize(("measured", "seconds"), [(2, 60.0), (6, 2.0)])
-def test_a_slow_key_sets_no_rate_once_several_of_its_size_were_measured(measured: int, seconds: float) -> None:
+def test_an_object_that_takes_long_makes_no_other_one_longer() -> None:
     progress = ObjectProgress(plan_of_sizes([10 * MB] * 10), "pg_restore", 2)
-    for nth in range(1, measured + 1):
+    for nth in (1, 2):
         progress.observe_running(60_000 + nth, at(10 * nth))
         progress.observe_finished(60_000 + nth, at(10 * nth + 4))
     progress.observe_running(60_009, at(100))
-    cost = CostModel(progress.classes, progress.running_objects, at(160), None).cost("FK CONSTRAINT", 10.0 * MB)
-    assert cost is not None and cost.seconds == pytest.approx(seconds)
+    entry = progress.objects()[60_003].entry
+    cost = CostModel(progress.classes, progress.running_objects, at(160), None).cost(entry)
+    assert cost is not None
+    assert cost.seconds == pytest.approx(2.0)
+
+
+def _with_a_slow_index(method: str | None) -> ObjectProgress:
+    """Half an hour's restore, that builds one index for a long time while the others wait."""
+    plan = plan_of_sizes([100 * MB] * 6, keys=False)
+    slow = DumpEntry(
+        dump_id=9,
+        desc="INDEX",
+        phase="indexes",
+        tag="slow",
+        method=method,
+        weight=100.0 * MB,
+        table=1000,
+        needs=(1000,),
+    )
+    progress = ObjectProgress(DumpPlan(entries=(*plan.entries, slow), format="directory"), "pg_restore", 2)
+    for nth in range(6):
+        progress.add_line(at(4 * nth), f"pg_restore: launching item {1000 + nth} TABLE DATA t{nth}")
+        progress.add_line(at(4 * nth + 4), f"pg_restore: finished item {1000 + nth} TABLE DATA t{nth}")
+    for nth, number in enumerate((40_000, 40_001, 20_000)):
+        desc = "CONSTRAINT" if number == 20_000 else "INDEX"
+        progress.add_line(at(24 + 2 * nth), f"pg_restore: launching item {number} {desc} x")
+        progress.add_line(at(26 + 2 * nth), f"pg_restore: finished item {number} {desc} x")
+    progress.add_line(at(30), "pg_restore: launching item 9 INDEX slow")
+    return progress
+
+
+@pytest.mark.parametrize("method", [None, "gin"])
+def test_without_news_the_predicted_end_moves_no_faster_than_time(method: str | None) -> None:
+    progress, memory, ends = _with_a_slow_index(method), ForecastState(), []
+    for second in range(31, 120):
+        predicted = forecast(progress, at(second), state=memory)
+        if predicted.eta_s is not None:
+            ends.append((second, second + predicted.eta_s))
+        assert predicted.eta_s is None or predicted.eta_s <= 60
+    assert all(after - end <= later - second + 1e-6 for (second, end), (later, after) in pairwise(ends))
+
+
+def test_an_index_build_is_estimated_by_its_own_stages() -> None:
+    progress, memory = _with_a_slow_index("gin"), ForecastState()
+    others = [number for nth in range(6) for number in (20_000 + nth, 40_000 + 2 * nth, 40_001 + 2 * nth)]
+    waiting = [number for number in others if progress.objects()[number].state == "waiting"]
+    for second in range(31, 90):
+        if second % 2 and waiting:
+            progress.observe_running(waiting[0], at(second))
+        elif waiting:
+            progress.observe_finished(waiting.pop(0), at(second))
+        progress.observe_running(9, at(second), stage=BuildStage("whole", (second - 30) / 60))
+        predicted = forecast(progress, at(second), state=memory)
+        if second > 45:
+            assert predicted.eta_s == pytest.approx(90 - second, abs=8)
+
+
+def test_what_runs_at_the_end_is_never_at_zero_seconds() -> None:
+    plan = plan_of_sizes([100 * MB], keys=False)
+    view = DumpEntry(dump_id=9, desc="MATERIALIZED VIEW DATA", phase="rest", tag="v", weight=100.0 * MB, table=9)
+    progress = ObjectProgress(DumpPlan(entries=(*plan.entries, view), format="directory"), "pg_restore", 1)
+    memory = ForecastState()
+    for nth, (number, desc) in enumerate(
+        [(1000, "TABLE DATA"), (20_000, "CONSTRAINT"), (40_000, "INDEX"), (40_001, "INDEX")]
+    ):
+        progress.add_line(at(10 * nth), f"pg_restore: launching item {number} {desc} x")
+        progress.add_line(at(10 * nth + 10), f"pg_restore: finished item {number} {desc} x")
+    assert forecast(progress, at(40), state=memory).eta_s is None, "the time to fill a view is not known"
+    progress.add_line(at(40), "pg_restore: launching item 9 MATERIALIZED VIEW DATA v")
+    for second in range(41, 200):
+        predicted = forecast(progress, at(second), state=memory)
+        assert predicted.eta_s is None or predicted.eta_s >= 1.0
+    before = PreviousRun(
+        wall_s=70.0, longest={("MATERIALIZED VIEW DATA", "v"): RunObject("MATERIALIZED VIEW DATA", "v", "rest", 30.0)}
+    )
+    assert forecast(progress, at(50), state=ForecastState(), previous=before).eta_s == pytest.approx(20.0, abs=1)
+
+
+def test_one_small_part_of_the_data_does_not_predict_the_rest() -> None:
+    progress, memory = ObjectProgress(plan_of_sizes([100 * MB] * 6, keys=False), "pg_dump", 1), ForecastState()
+    for number, shown in ((1000, False), (1001, True)):
+        at_s = 20 * (number - 1000)
+        progress.add_line(at(at_s), f'pg_dump: dumping contents of table "public.t{number - 1000}"')
+        progress.observe_running(number, at(at_s + 15), 75.0, 100.0, "bytes", 1)
+        assert (forecast(progress, at(at_s + 15), state=memory).eta_s is not None) == shown
+
+
+def test_compressed_rows_do_not_predict_other_tables() -> None:
+    plan, memory = plan_of_sizes([100 * MB] * 4, keys=False), ForecastState()
+    first, *others = plan.entries
+    documents = structs.replace(first, compressed=True)
+    progress = ObjectProgress(structs.replace(plan, entries=(documents, *others)), "pg_dump", 1)
+    progress.add_line(at(0), 'pg_dump: dumping contents of table "public.t0"')
+    progress.add_line(at(60), 'pg_dump: dumping contents of table "public.t1"')
+    assert forecast(progress, at(60), state=memory).eta_s is None, "sixty seconds of documents say nothing about rows"
+    for second in (61, 62):
+        progress.observe_running(1001, at(second), 25.0 * (second - 60), 100.0, "rows", 1)
+    assert forecast(progress, at(62), state=memory).eta_s == pytest.approx(10.0, rel=0.1)
+
+
+def test_what_becomes_faster_is_near_its_end_sooner() -> None:
+    seconds = range(2, 90, 2)
+    constant = [second / 100 for second in seconds]
+    faster = [second / 200 if second < 60 else (second - 30) / 100 for second in seconds]
+    left = []
+    for shares in (constant, faster):
+        progress = ObjectProgress(plan_of_sizes([100 * MB], keys=False), "pg_restore", 1)
+        progress.add_line(at(0), "pg_restore: launching item 1000 TABLE DATA t0")
+        for second, share in zip(seconds, shares, strict=True):
+            item = progress.observe_running(1000, at(second), 100 * share, 100.0, "bytes", 1)
+        assert item is not None and item.share is not None
+        left.append(88 * (1 - item.share) / item.share / item.speed_up)
+    assert left[0] == pytest.approx(12, rel=0.05), "a constant speed is the average"
+    assert 42 <= left[1] <= 55, "between the average, 64, and twice that speed"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from dba_console.jobs.archives.previous_run import RunPhase
+from dba_console.jobs.archives.object_progress import ObjectProgress
+from dba_console.jobs.archives.previous_run import RunObject, RunPhase
+from dba_console.jobs.archives.toc import DumpEntry
 from dba_console.jobs.following.job_estimate import (
     GrowthRate,
     RestoreConsumption,
@@ -16,10 +19,12 @@ from dba_console.jobs.following.job_estimate import (
     estimate_dump_bytes,
     estimate_script_progress,
     median_phases,
+    written_pct,
 )
 from dba_console.jobs.history.past_runs import JobRun
 from dba_console.watch.samples.postgres import Database
 from tests.readings import server
+from tests.unit.jobs.archives.made_archives import plan_of_sizes
 
 NIGHTS = [
     JobRun(0, seconds, True, size_bytes=1000, phases=(RunPhase("data", seconds / 2, seconds, 1000),))
@@ -32,6 +37,17 @@ def test_the_last_runs_give_the_typical_values_phase_by_phase() -> None:
     assert before is not None and before.wall_s == 100.0
     assert [(one.name, one.wall_s, one.busy_s, one.bytes) for one in before.phases] == [("data", 50.0, 100.0, 1000)]
     assert median_phases([]) is None
+
+
+def test_the_objects_that_took_longest_are_remembered_each_by_its_median() -> None:
+    took = [
+        JobRun(0, 100.0, True, longest=(RunObject("INDEX", "public.slow", "indexes", seconds, 10),))
+        for seconds in (30.0, 90.0, 34.0)
+    ]
+    before = median_phases([*NIGHTS, *took])
+    entry = DumpEntry(dump_id=1, desc="INDEX", phase="indexes", schema="public", tag="slow", weight=10.0)
+    assert before is not None and before.seconds_of(entry) == 34.0
+    assert before.seconds_of(structs.replace(entry, tag="another")) is None
 
 
 def test_a_run_with_ten_times_the_size_is_not_comparable() -> None:
@@ -75,6 +91,17 @@ def test_the_space_a_restore_needs_is_reported_once_enough_was_observed() -> Non
     assert disk.remaining_bytes(25.0, -900) is None
     assert disk.remaining_bytes(40.0, -800) == 600.0
     assert disk.remaining_bytes(50.0, -1200) is None, "others gave back more than it took"
+
+
+def test_the_space_of_a_restore_follows_what_is_written_not_its_time() -> None:
+    progress = ObjectProgress(plan_of_sizes([100, 300], keys=True), "pg_restore", 2)
+    assert written_pct(progress) == 0.0
+    progress.observe_running(1001, 5, done=150.0, total=300.0, unit="bytes")
+    # of each table: its rows, an index of 0.15 and two of 0.3 of their size
+    assert written_pct(progress) == pytest.approx(100 * 150 / (400 * 1.75))
+    for number in (1000, 1001, 20_000, 20_001, *range(40_000, 40_004)):
+        progress.observe_finished(number)
+    assert written_pct(progress) == 100.0, "the keys write nothing"
 
 
 def test_a_rate_is_reported_after_five_seconds_and_restarts_for_a_new_file() -> None:

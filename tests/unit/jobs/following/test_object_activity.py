@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.toc import DumpEntry
 from dba_console.jobs.following.object_activity import ObjectActivity, PlanIndex, find_active_objects
 from dba_console.jobs.following.pipeline import InputFile
 from dba_console.watch.samples.postgres import Activity, Operation
@@ -86,3 +87,25 @@ def test_without_a_plan_an_object_has_its_name() -> None:
 
 def test_an_idle_session_works_on_nothing() -> None:
     assert active_objects(session(COPY, "idle"), session("select 1"), session("COMMIT")) == []
+
+
+def test_large_objects_are_recognised_between_their_calls_and_by_their_list() -> None:
+    entry = DumpEntry(dump_id=9, desc="BLOBS", phase="data", file="blobs.toc", weight=100.0)
+    index = PlanIndex(DumpPlan(entries=(entry,)))
+    files = (reading("/backup/d/blob_17.dat", 5, 10), reading("/backup/d/blobs.toc", 30, 120))
+    for order in (files, files[::-1]):
+        for query in (
+            "FETCH 1000 IN bloboid",
+            "select proname, oid from pg_catalog.pg_proc where proname in ('lo_open'",
+        ):
+            (active,) = active_objects(session(query, "idle in transaction"), index=index, readings=order)
+            assert (active.entry, active.done, active.total) == (entry, 30.0, 120.0)
+    assert active_objects(session("COMMIT", "idle"), index=index, readings=files) == []
+
+
+def test_the_entry_of_a_large_object_before_the_data_is_not_its_data() -> None:
+    entry = DumpEntry(dump_id=9, desc="BLOBS", phase="data", file="blobs.toc", weight=100.0)
+    index = PlanIndex(DumpPlan(entries=(entry,)))
+    assert active_objects(session("SELECT pg_catalog.lo_create('16454');"), index=index) == []
+    (active,) = active_objects(session("SELECT pg_catalog.lo_open('16454', 131072);"), index=index)
+    assert active.entry == entry

@@ -41,3 +41,17 @@ def test_an_exit_status_of_psql_does_not_prove_success_and_an_interrupted_run_ha
     ])  # fmt: skip
     endings = {job.name: job.runs[0].ending for job in job_history_view(kept).jobs}
     assert endings == {"psql of a": "unknown", "pg_dump of b": "good", "pg_dump of c": "failed"}
+
+
+def test_dumps_in_several_formats_are_listed_apart_and_keep_their_name_in_the_configuration() -> None:
+    plain = [
+        structs.replace(run, started_us=run.started_us + 1, seconds=60.0, whole=True, format="plain") for run in NIGHTS
+    ]
+    custom = [structs.replace(run, format="custom") for run in NIGHTS]
+    view = job_history_view(KeptHistory(NOW_US, [KeptJob("pg_dump", "app", "alice", 1, [*custom, *plain])]))
+    assert {job.title: (job.usual_s, len(job.runs)) for job in view.jobs} == {
+        "pg_dump of app (custom)": (3600.0, 9), "pg_dump of app (plain)": (60.0, 9)
+    }  # fmt: skip
+    assert {job.name for job in view.jobs} == {"pg_dump of app"}
+    (alone,) = job_history_view(KeptHistory(NOW_US, [KeptJob("pg_dump", "app", "alice", 1, custom)])).jobs
+    assert alone.title == "pg_dump of app"

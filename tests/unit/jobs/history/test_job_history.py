@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dba_console.jobs.history.job_history import MAX_JOBS, JobHistory
+from dba_console.jobs.history.past_runs import RunFacts
 from dba_console.watch.samples.jobs import JobKey, JobStatistics
 from tests.build import NOW_US
 
@@ -41,6 +42,20 @@ def test_runs_watched_without_a_gap_have_an_interval() -> None:
     assert (one.runs, one.usual_s, one.interval_s, one.intervals) == (5, HOUR, 24 * HOUR, 4)
     assert (one.last_ended_us, one.last_s) == (wall(END_S), HOUR)
     assert one.watched_since_us == wall(0)
+
+
+def test_dumps_of_each_format_have_their_own_duration_and_interval() -> None:
+    history = JobHistory(mono(0))
+    for day in range(1, 6):
+        for hour, seconds, form in ((0, HOUR, "custom"), (6, 60.0, "plain")):
+            at_s = (24 * day + hour) * HOUR
+            history.add_run(KEY, seconds, mono(at_s), wall(at_s), mono(at_s), RunFacts(format=form))
+    custom, plain = history.past_jobs(wall(END_S), mono(END_S))
+    assert (custom.format, custom.runs, custom.usual_s, custom.interval_s) == ("custom", 5, HOUR, 24 * HOUR)
+    assert (plain.format, plain.runs, plain.usual_s, plain.interval_s) == ("plain", 5, 60.0, 24 * HOUR)
+    assert history.typical_s(KEY, None, "plain") == 60.0
+    assert history.typical_s(KEY, None, "directory") is None
+    assert history.typical_s(KEY) == HOUR, "of an unknown format: that of all"
 
 
 def test_an_outage_shorter_than_a_run_hides_no_run() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import structs
 
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.rule import Rule
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.build import GB, MB, NOW_US, part

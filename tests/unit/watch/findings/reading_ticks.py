@@ -7,8 +7,10 @@ from typing import Any
 
 from msgspec import structs
 
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.rule import Rule
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.replication.readings import Standby
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.findings import FindingNow
 from dba_console.watch.samples.sample import Status
@@ -90,8 +92,8 @@ def only(findings: dict[str, FindingNow]) -> FindingNow:
     return row
 
 
-def database(name: str | None = "appdb", oid: int = 5, **fields: Any) -> postgres.DatabaseStats:
-    return postgres.DatabaseStats([of(postgres.DatabaseStat, oid=oid, name=name, **fields)])
+def database(name: str | None = "appdb", oid: int = 5, **fields: Any) -> DatabaseStats:
+    return DatabaseStats([of(DatabaseStat, oid=oid, name=name, **fields)])
 
 
 # -- readings for the rules about WAL
@@ -104,6 +106,6 @@ def disk(available: int = 1000 * GB, **fields: Any) -> host.Mounts:
     return host.Mounts([mount("/pg", **{**made, **fields})], {})
 
 
-def standby(name: str = "db3", **fields: Any) -> postgres.Standby:
+def standby(name: str = "db3", **fields: Any) -> Standby:
     made = {"application": name, "pid": 7, "state": "streaming", "client": "10.0.0.3:40112", "replay_lsn": 0}
-    return of(postgres.Standby, **{**made, **fields})
+    return of(Standby, **{**made, **fields})

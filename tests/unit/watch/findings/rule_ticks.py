@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.finding_events import FindingChange
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal
 from dba_console.watch.findings.rule_engine import RULES, RuleEngine
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.picture import Picture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.agent.server_service import failure_text
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.connections import RULES
 from dba_console.watch.findings.rule import Rule
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.probes.postgres.connect_errors import connect_failed
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.console import AgentHealth

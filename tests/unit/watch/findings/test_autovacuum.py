@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dba_console.watch.safety.readings import DeadRows, DeadRowTables
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
-from dba_console.watch.samples.postgres import DeadRows, DeadRowTables
 from tests.readings import activity, of, sessions
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 

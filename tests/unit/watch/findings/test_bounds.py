@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from dba_console.watch.disks.readings import TempDirectory, TempFiles
 from dba_console.watch.findings.rule_engine import RULES, RuleEngine
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.replication.readings import Replication, Slot
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats
+from dba_console.watch.samples import host
 from tests.readings import activity, disk, mount, of
 from tests.unit.watch.findings.reading_ticks import standby
 from tests.unit.watch.findings.server_ticks import ServerTicks, waiting
@@ -61,7 +64,7 @@ def passing_sessions(server_ticks: ServerTicks, second: int) -> None:
 def _server_second(server_ticks: ServerTicks, turn: int, pid: int, second: int) -> dict[str, Any]:
     slots = [
         of(
-            postgres.Slot,
+            Slot,
             name=f"{name}_{turn}",
             kind="physical",
             restart_lsn=0,
@@ -72,13 +75,13 @@ def _server_second(server_ticks: ServerTicks, turn: int, pid: int, second: int) 
     ]
     return {
         "pg.replication": of(
-            postgres.Replication, now_us=server_ticks.now_us, lsn=second * GB, slots=slots,
+            Replication, now_us=server_ticks.now_us, lsn=second * GB, slots=slots,
             standbys=[standby(f"db{turn}", pid=pid)],
         ),
-        "pg.databases": postgres.DatabaseStats(
-            [of(postgres.DatabaseStat, oid=pid + one, name=f"d{pid + one}", checksum_failures=0) for one in range(4)]
+        "pg.databases": DatabaseStats(
+            [of(DatabaseStat, oid=pid + one, name=f"d{pid + one}", checksum_failures=0) for one in range(4)]
         ),
-        "pg.temp": postgres.TempFiles([postgres.TempDirectory(f"space{turn}", pid + 20, 1, 9 * GB + second)]),
+        "pg.temp": TempFiles([TempDirectory(f"space{turn}", pid + 20, 1, 9 * GB + second)]),
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.samples.postgres import CatalogFaults, InvalidIndex, SequenceUsage
+from dba_console.watch.safety.readings import CatalogFaults, InvalidIndex, SequenceUsage
 from tests.readings import of
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 

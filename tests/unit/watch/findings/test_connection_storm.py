@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.core.thresholds import ConnectionLimits, Limits
-from dba_console.watch.findings.connections import RULES
+from dba_console.watch.findings.connections import RULES, ConnectionLimits
+from dba_console.watch.findings.thresholds import Limits
 from tests.unit.watch.findings.server_ticks import ServerTicks, server_ticks
 
 
@@ -149,7 +149,7 @@ def test_a_server_clock_set_back_hides_no_storm() -> None:
 
 
 def test_the_thresholds_of_a_storm_are_configurable() -> None:
-    limits = Limits(connections=ConnectionLimits(storm_least=10, storm_pct=4.0))
+    limits = Limits(ConnectionLimits(storm_least=10, storm_pct=4.0))
     server = server_ticks(80, limits)
     storm(server, 12, 1)
     server.only_one("connection-storm")

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from dba_console.core.thresholds import DiskLimits, Limits
-from dba_console.watch.findings.disks import RULES
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.disks.file_system_rules import DiskLimits
+from dba_console.watch.disks.readings import TempDirectory, TempFiles
+from dba_console.watch.disks.rules import FAMILY
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.samples import host
 from tests.build import GB, MB, NOW_US
 from tests.readings import activity, server, sessions
 from tests.unit.watch.findings.reading_ticks import PartTicks
@@ -29,7 +31,7 @@ def mounts(used: float, size: float = 100 * GB, holds: list[str] | None = None, 
 
 def concluded(used: list[float], size: float = 100 * GB, limits: Limits | None = None, **fields: Any) -> PartTicks:
     """What is concluded of these readings, five seconds apart."""
-    part_ticks = PartTicks(*RULES, limits=limits)
+    part_ticks = PartTicks(*FAMILY.rules, limits=limits)
     for bytes_used in used:
         part_ticks.tick({"host.mounts": mounts(bytes_used, size, **fields)}, after_s=5.0)
     return part_ticks
@@ -127,7 +129,7 @@ def test_a_gap_is_not_growth() -> None:
 
 
 def test_hours_of_slow_growth_reveal_what_minutes_cannot() -> None:
-    roomy = Limits(disks=DiskLimits(roomy_bytes=0.0))
+    roomy = Limits(DiskLimits(roomy_bytes=0.0))
     part_ticks = concluded(growing(70 * GB, 0.5 * MB, 4 * 3600 - 600), 100 * GB, limits=roomy)
     (row,) = part_ticks.open
     assert row.evidence["full_in_s"] == pytest.approx(47_000, rel=0.1)
@@ -135,14 +137,14 @@ def test_hours_of_slow_growth_reveal_what_minutes_cannot() -> None:
 
 
 def test_a_disk_of_another_host_is_not_evaluated() -> None:
-    part_ticks = PartTicks(*RULES)
+    part_ticks = PartTicks(*FAMILY.rules)
     part_ticks.tick({"pg.server": server(local=False), "host.mounts": mounts(99 * GB)})
     assert part_ticks.open == []
 
 
 def test_an_unresponsive_file_system_is_not_reported_as_full() -> None:
     row = host.Mount("/data", "/dev/vda", "ext4", "rw", "vda", DATA, status="timeout", note="stalled")
-    part_ticks = PartTicks(*RULES)
+    part_ticks = PartTicks(*FAMILY.rules)
     part_ticks.tick({"host.mounts": host.Mounts([row], {})})
     assert part_ticks.open == []
 
@@ -172,14 +174,14 @@ def temp_files_grown(
     sizes: list[float], *, free: float | None = 100 * GB, closed: list[float] | None = None, space: str = "pg_default"
 ) -> PartTicks:
     """What is concluded of temporary files of these sizes, five seconds apart, of pid 7."""
-    part_ticks = PartTicks(*RULES)
+    part_ticks = PartTicks(*FAMILY.rules)
     rows = sessions(activity(7, "active", application="report", user="bi", query="select 1"), now_us=NOW_US)
     known = {} if free is None else {"host.mounts": mounts(0, free)}
     part_ticks.tick({"pg.activity": rows, **known})
     for number, size in enumerate(sizes):
         done = 0 if closed is None else int(closed[number])
-        files = [postgres.TempDirectory(space, 7, 2, int(size))] if size else []
-        part_ticks.tick({"pg.temp": postgres.TempFiles(files, done)}, after_s=5.0)
+        files = [TempDirectory(space, 7, 2, int(size))] if size else []
+        part_ticks.tick({"pg.temp": TempFiles(files, done)}, after_s=5.0)
     return part_ticks
 
 

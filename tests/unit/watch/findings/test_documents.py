@@ -10,15 +10,17 @@ import msgspec
 import pytest
 
 from dba_console.core.declarations import declared_fields, field_notes
-from dba_console.core.thresholds import ORDERED_PAIRS, Limits
 from dba_console.watch.findings import rule as rule_module
 from dba_console.watch.findings.__main__ import render_markdown
+from dba_console.watch.findings.configuration import find_order_conflict
 from dba_console.watch.findings.finding_groups import LINKS
 from dba_console.watch.findings.rule import Rule
-from dba_console.watch.findings.rule_engine import FAMILIES, RULES, Family
+from dba_console.watch.findings.rule_engine import FAMILIES, RULES
+from dba_console.watch.findings.thresholds import RuleThresholds, threshold_kind, threshold_name
 from dba_console.watch.samples.sample import PARTS
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "findings.md"
+KINDS = [kind for family in FAMILIES for kind in family.thresholds]
 
 
 def test_the_document_matches_the_rules() -> None:
@@ -44,15 +46,21 @@ def test_a_title_is_a_clause_with_an_initial_capital_and_no_full_stop(rule: Rule
     assert re.fullmatch(r"[A-Z].{10,108}[a-zA-Z]", rule.title), rule.title
 
 
-def test_every_threshold_of_a_rule_exists_and_belongs_to_a_family() -> None:
-    limits = Limits()
-    figures = {
-        f"{family}.{field.name}"
-        for family in (family.limits for family in FAMILIES)
-        for field in msgspec.structs.fields(getattr(limits, family))
-    }
-    assert {name for rule in RULES for name in rule.settings} <= figures
-    assert {field.name for field in msgspec.structs.fields(Limits)} - {"off"} == {family.limits for family in FAMILIES}
+def test_every_threshold_belongs_to_one_family_and_has_a_name_of_its_own_there() -> None:
+    kinds = [kind for family in FAMILIES for kind in family.thresholds]
+    declared = [kind for kind in RuleThresholds.__subclasses__() if kind.family]
+    assert {kind for kind in declared if kind.__module__.startswith("dba_console.")} == set(kinds)
+    assert all(kind.family == family.name for family in FAMILIES for kind in family.thresholds)
+    names = [f"{kind.family}.{field.name}" for kind in kinds for field in msgspec.structs.fields(kind)]
+    assert sorted(set(names)) == sorted(names)
+    assert {threshold_name(threshold) for rule in RULES for threshold in rule.settings} <= set(names)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_threshold_says_how_its_default_was_found(kind: type[RuleThresholds]) -> None:
+    numbers = [field.name for field in msgspec.structs.fields(kind) if field.default_factory is msgspec.NODEFAULT]
+    found = {threshold_kind(getattr(kind, name)) for name in numbers}
+    assert found <= {"measured", "computed", "judgement"}
 
 
 def test_the_runbooks_of_rules_are_those_named_by_their_signals() -> None:
@@ -63,9 +71,8 @@ def test_the_runbooks_of_rules_are_those_named_by_their_signals() -> None:
         assert named <= reported, module
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.limits)
-def test_every_threshold_is_documented(family: Family) -> None:
-    kind = declared_fields(Limits)[family.limits].type
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_threshold_is_documented(kind: type[RuleThresholds]) -> None:
     assert declared_fields(kind).keys() == field_notes(kind).keys()
 
 
@@ -74,11 +81,8 @@ def test_causal_links_lead_from_rules_to_rules() -> None:
     assert {name for link in LINKS for name in (link.effect, link.cause)} <= names
 
 
-@pytest.mark.parametrize("family", ORDERED_PAIRS)
-def test_defaults_are_in_the_required_order(family: str) -> None:
-    figures = getattr(Limits(), family)
-    for lower, upper in ORDERED_PAIRS[family]:
-        assert getattr(figures, lower) <= getattr(figures, upper), (lower, upper)
+def test_defaults_are_in_the_required_order() -> None:
+    assert find_order_conflict({}) is None
 
 
 def test_numbers_in_the_tables_are_valid_configuration_values() -> None:

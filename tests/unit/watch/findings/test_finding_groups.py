@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dba_console.watch.findings.finding_groups import (
-    CausalLink,
     FindingGroup,
     SignalTracker,
     TrackedSignal,
@@ -11,10 +10,9 @@ from dba_console.watch.findings.finding_groups import (
     conjunction_between,
     find_causes,
     group_text,
-    same_evidence,
 )
 from dba_console.watch.findings.finding_groups import group_by_cause as joined_by
-from dba_console.watch.findings.rule import Signal
+from dba_console.watch.findings.rule import CausalLink, Signal, same_evidence
 from tests.unit.watch.findings.rule_ticks import EngineTicks, ScriptedRule, critical, kinds, warning
 
 LINKS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.samples import postgres
+from dba_console.watch.safety.readings import Xids
 from tests.readings import of
 from tests.unit.watch.findings.server_ticks import ServerTicks, server_ticks
 
@@ -52,7 +52,7 @@ def test_an_idle_transaction_counts_from_its_start() -> None:
 def test_a_transaction_that_prevents_freezing_is_critical() -> None:
     server = server_ticks(20)
     left_open(server, 90, backend_xmin=1000)
-    xids = of(postgres.Xids, now_us=server.now_us, next_xid=200_001_000)
+    xids = of(Xids, now_us=server.now_us, next_xid=200_001_000)
     server.extra = {"pg.xids": xids}
     server.tick()
     assert server.only_one("idle-in-transaction").severity == "critical"

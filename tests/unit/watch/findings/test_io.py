@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.core.thresholds import IoLimits, Limits
-from dba_console.watch.findings import io
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.io.rules import FAMILY
+from dba_console.watch.io_stall import StallLimits
 from dba_console.watch.samples import postgres
 from tests.readings import activity
 from tests.unit.watch.findings.host_ticks import HostTicks
@@ -15,7 +16,7 @@ WORK = {"reads": 500, "read_ms": 400, "writes": 100, "write_ms": 100, "io_ms": 5
 
 
 def calm_host(seconds: int = 30) -> HostTicks:
-    host_ticks = HostTicks(*io.RULES)
+    host_ticks = HostTicks(*FAMILY.rules)
     host_ticks.seconds(seconds, vda=WORK, vdb=WORK)
     assert host_ticks.open == []
     return host_ticks
@@ -181,7 +182,7 @@ def test_a_device_the_server_does_not_use_is_not_a_stop(in_flight: int, host_tic
 
 @pytest.mark.parametrize("iowait", [60, 0])
 def test_blocked_tasks_with_iowait_indicate_it_on_a_kernel_without_psi(iowait: int) -> None:
-    host_ticks = HostTicks(*io.RULES)
+    host_ticks = HostTicks(*FAMILY.rules)
     host_ticks.io_stalled_us = None
     host_ticks.ticks(10)
     host_ticks.blocked = 14
@@ -199,7 +200,7 @@ def test_blocked_tasks_with_iowait_indicate_it_on_a_kernel_without_psi(iowait: i
 
 
 def test_a_gap_and_a_first_tick_raise_nothing() -> None:
-    host_ticks = HostTicks(*io.RULES)
+    host_ticks = HostTicks(*FAMILY.rules)
     host_ticks.io_stalled_us = 10**12
     host_ticks.hanging = [1, 2, 3]
     host_ticks.advance_device(in_flight=9)
@@ -213,7 +214,7 @@ def test_a_gap_and_a_first_tick_raise_nothing() -> None:
 
 
 def test_thresholds_can_be_configured() -> None:
-    host_ticks = HostTicks(*io.RULES, limits=Limits(io=IoLimits(waiting_sessions=50, critical_sessions=50)))
+    host_ticks = HostTicks(*FAMILY.rules, limits=Limits(StallLimits(waiting_sessions=50, critical_sessions=50)))
     host_ticks.ticks(10)
     stalled(host_ticks, 10, sessions=30)
     assert host_ticks.raised == []
@@ -239,7 +240,7 @@ def test_a_busy_device_with_a_longer_queue_than_typical_is_at_its_limit() -> Non
 
 def test_a_device_that_is_always_fully_busy_is_not_at_its_limit() -> None:
     """Utilisation tells nothing of a device that serves many requests at once."""
-    host_ticks = HostTicks(*io.RULES)
+    host_ticks = HostTicks(*FAMILY.rules)
     assert host_ticks.seconds(400, vda=FULL) == []
 
 

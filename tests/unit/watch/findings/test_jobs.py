@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.finding_events import FindingChange
 from dba_console.watch.findings.jobs import RULES
 from dba_console.watch.findings.rule import Rule
 from dba_console.watch.findings.rule_engine import RULES as REGISTERED
 from dba_console.watch.findings.rule_engine import RuleEngine
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples import host, postgres
@@ -100,6 +100,31 @@ def test_a_dump_beyond_its_typical_duration_is_late_and_names_its_waiting_sessio
     assert found.evidence["blocks"] == 3
     assert found.since_us == NOW_US + 1_000_000 - 540_000_000, "since one and a half times the usual was over"
     assert found.advice is not None and "its own client (Client:ClientWrite)" in found.advice
+
+
+def test_a_database_restored_in_part_is_reported_until_it_is_accepted_or_dropped() -> None:
+    ticks, at = JobTicks(), 0
+    half = postgres.Database(1, "shop_copy", "UTF8", 0, True, False, None, "/backup/shop")
+
+    def tick(databases: list[postgres.Database], *rows: postgres.Activity) -> list[str]:
+        nonlocal at
+        for _ in range(8):  # raised after a minute
+            at += 10
+            now_us = NOW_US + at * 1_000_000
+            parts = (
+                part("pg.server", server(databases=databases), at_s=at),
+                part("pg.activity", sessions(*rows, now_us=now_us), at_s=at),
+            )
+            ticks.take(at, *parts)
+        return [f"{one.severity}: {one.text}" for one in ticks.engine.conclusions.rows]
+
+    assert tick([half], activity(7, "active", database="shop_copy")) == [], "it is being restored"
+    (found,) = tick([half])
+    assert found == (
+        "warning: Database shop_copy is restored only in part: "
+        "the restore of /backup/shop is not finished or not accepted"
+    )
+    assert tick([structs.replace(half, restored_from=None)]) == []
 
 
 def test_a_late_dump_and_its_waiters_are_one_finding() -> None:
@@ -206,6 +231,29 @@ def test_a_dump_is_not_missed(past: JobStatistics) -> None:
 def test_a_dump_now_taken_by_another_user_is_not_missed() -> None:
     other = structs.replace(NIGHTLY_DUMP, user="backup2", last_ended_us=ago(10), intervals=0, interval_s=None)
     assert JobTicks().tick(1, [structs.replace(NIGHTLY_DUMP, last_ended_us=ago(40)), other]) == []
+
+
+CUSTOM = structs.replace(NIGHTLY_DUMP, format="custom")
+PLAIN = structs.replace(NIGHTLY_DUMP, format="plain", usual_s=60.0, last_s=60.0)
+
+
+def test_a_dump_is_late_by_the_duration_of_its_own_format() -> None:
+    both = [CUSTOM, PLAIN]
+    assert JobTicks().tick(1, both, [runs_for(3700.0, format="custom")], [DUMP]) == []
+    (found,) = JobTicks().tick(1, both, [runs_for(3700.0, format="plain")], [DUMP])
+    assert found.id == "dump-late:pg_dump/appdb/backup/plain"
+    assert found.text.startswith("pg_dump of appdb (plain) is overdue by 1h00: 1h01, typical 1m (")
+    for unknown in ("directory", None):
+        assert JobTicks().tick(1, both, [runs_for(90_000.0, format=unknown)], [DUMP]) == []
+
+
+def test_a_dump_is_missed_beside_one_of_another_format_but_not_after_a_change_of_format() -> None:
+    gone = structs.replace(CUSTOM, last_ended_us=ago(40))
+    (found,) = JobTicks().tick(1, [gone, structs.replace(PLAIN, last_ended_us=ago(10))])
+    assert found.id == "dump-missing:pg_dump/appdb/backup/custom"
+    assert found.text.startswith("No pg_dump of appdb (custom) has finished for 1d16h")
+    new = structs.replace(PLAIN, last_ended_us=ago(10), runs=2, intervals=1, interval_s=24 * HOUR_S)
+    assert JobTicks().tick(1, [gone, new]) == []
 
 
 def holding(*held: str, path: str = "/srv", source: str = "/dev/vda1") -> host.Mount:

@@ -217,6 +217,24 @@ def test_a_dump_that_blocks_only_ddl_is_reported_with_the_dump_until_a_queue_gro
     assert server.only_one("lock-queue").chain == ["lock-queue"]
 
 
+@pytest.mark.parametrize(
+    ("state", "application", "advice"),
+    [
+        ("active", "batch", "select pg_cancel_backend(8200) costs more than one statement: its whole transaction is"),
+        ("active", "pg_dump", "select pg_cancel_backend(8200) costs more than one statement: the whole dump is lost"),
+        ("idle in transaction", "pg_dump", "select pg_terminate_backend(8200) ends it: the whole dump is lost"),
+    ],
+)
+def test_the_advice_says_what_a_cancelled_blocker_loses(
+    server: ServerTicks, state: str, application: str, advice: str
+) -> None:
+    session(server, HOLDER, state, application=application, query="update orders set paid = true", open_s=40)
+    blocked(server, 1000, HOLDER, waited_s=15)
+    server.ticks(3)
+    [row] = server.open
+    assert advice in (row.advice or "")
+
+
 def test_a_deadlock_is_left_to_the_server(server: ServerTicks) -> None:
     assert server.ticks(60) == [], "nobody waits"
     blocked(server, 1000, 1001, waited_s=15)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.watch.findings import connections, io, memory
+from dba_console.watch import subjects
+from dba_console.watch.findings import connections
 from dba_console.watch.findings.finding_groups import (
     SignalTracker,
     conjunction_between,
@@ -17,7 +18,7 @@ from dba_console.watch.samples.findings import FindingNow
 from tests.readings import server
 from tests.unit.watch.findings.host_ticks import GB, MB, HostTicks
 
-BOTH = [*memory.RULES, *io.RULES]
+BOTH = [*subjects.families()["memory"].rules, *subjects.families()["io"].rules]
 
 
 @pytest.fixture

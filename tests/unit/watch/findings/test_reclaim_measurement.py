@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.watch.findings.reclaim_monitor import (
+from dba_console.watch.memory.reclaim_monitor import (
     ReclaimCounts,
     find_fall,
     find_reclaim_cause,

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from dba_console.core.thresholds import Limits, WalLimits
-from dba_console.watch.samples import postgres
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.replication.readings import Replication, Slot, Standby
+from dba_console.watch.replication.slot_rules import SlotLimits
 from dba_console.watch.samples.findings import FindingNow
 from tests.build import GB, MB
 from tests.readings import of
@@ -28,17 +29,17 @@ class SlotTicks:
             self.watching.tick({"host.mounts": disk(available)})
 
     def tick(
-        self, *slots: postgres.Slot, standbys: list[postgres.Standby] | None = None, in_recovery: bool = False
+        self, *slots: Slot, standbys: list[Standby] | None = None, in_recovery: bool = False
     ) -> dict[str, FindingNow]:
         replication = of(
-            postgres.Replication, lsn=self.lsn, timeline=1, slots=list(slots), standbys=standbys or [],
+            Replication, lsn=self.lsn, timeline=1, slots=list(slots), standbys=standbys or [],
             in_recovery=in_recovery,
         )  # fmt: skip
         return self.watching.tick({"pg.replication": replication}, after_s=2.0)
 
-    def retain(self, retained: int, name: str = "old", **fields: Any) -> postgres.Slot:
+    def retain(self, retained: int, name: str = "old", **fields: Any) -> Slot:
         made = {"name": name, "kind": "physical", "restart_lsn": self.lsn - retained, "wal_status": "reserved"}
-        return of(postgres.Slot, **{**made, **fields})
+        return of(Slot, **{**made, **fields})
 
 
 @pytest.fixture
@@ -184,8 +185,13 @@ def test_a_temporary_slot_ends_with_its_session_and_is_not_reported(slots: SlotT
 @pytest.mark.parametrize("fields", [{"wal_status": "lost"}, {"invalidation_reason": "idle_timeout"}])
 def test_a_lost_slot_is_reported_with_what_must_be_rebuilt(fields: dict[str, str], slots: SlotTicks) -> None:
     found = only(slots.tick(slots.retain(5 * GB, kind="logical", **fields)))
-    assert (found.id, found.severity) == ("slot-lost:old", "warning")
+    assert (found.id, found.severity, found.runbook) == ("slot-lost:old", "warning", "slot-retention")
     assert "its subscriber cannot continue" in found.text
+
+
+def test_a_lost_slot_of_a_standby_names_the_runbook_that_rebuilds_it(slots: SlotTicks) -> None:
+    found = only(slots.tick(slots.retain(5 * GB, wal_status="lost")))
+    assert (found.id, found.runbook) == ("slot-lost:old", "standby-rebuild")
 
 
 def test_a_slot_kept_for_a_lost_standby_is_one_finding(slots: SlotTicks) -> None:
@@ -200,7 +206,7 @@ def test_a_slot_kept_for_a_lost_standby_is_one_finding(slots: SlotTicks) -> None
 
 
 def test_the_thresholds_are_those_of_the_configuration() -> None:
-    slots = SlotTicks(limits=Limits(wal=WalLimits(slot_retained_bytes=100 * MB)))
+    slots = SlotTicks(limits=Limits(SlotLimits(slot_retained_bytes=100 * MB)))
     assert set(slots.tick(slots.retain(120 * MB))) == {"slot-retention:old"}
 
 

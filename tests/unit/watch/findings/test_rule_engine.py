@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.finding_events import RESTORED_GRACE_US, FindingMark
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal
+from dba_console.watch.findings.thresholds import Limits
 from tests.unit.watch.findings.rule_ticks import EngineTicks, ScriptedRule, critical, kinds, ticks_of, warning
 
 

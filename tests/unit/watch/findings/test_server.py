@@ -9,10 +9,11 @@ import pytest
 
 from dba_console.agent.server_service import failure_text as told_by_the_agent
 from dba_console.watch.findings.rule import find_outage
-from dba_console.watch.findings.server import RULES
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectKind
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats
+from dba_console.watch.samples import host
 from dba_console.watch.samples.sample import Status
+from dba_console.watch.server.state_rules import STATE_RULES as RULES
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, of, server, sessions
 from tests.unit.watch.findings.reading_ticks import PartTicks
@@ -136,6 +137,14 @@ def test_another_role_timeline_or_cluster_is_reported(
     assert row.text.startswith(text)
 
 
+def test_a_standby_that_lost_its_receiver_has_not_returned_to_an_earlier_timeline() -> None:
+    """Without one it reports the timeline of its last restartpoint."""
+    part_ticks = changed({"in_recovery": True, "timeline": 4}, {"in_recovery": True, "timeline": 3})
+    assert part_ticks.open == []
+    part_ticks.tick({"pg.server": server(in_recovery=True, timeline=4), **CONNECTED})
+    assert part_ticks.open == []
+
+
 def test_an_unreadable_system_identifier_is_not_another_cluster() -> None:
     assert changed({}, {"system_identifier": None}).open == []
 
@@ -167,8 +176,8 @@ def test_a_setting_that_can_no_longer_be_read_has_not_changed() -> None:
 
 
 def test_a_crash_is_not_inferred_from_counters_with_low_values() -> None:
-    def counted(commits: int) -> postgres.DatabaseStats:
-        return postgres.DatabaseStats([of(postgres.DatabaseStat, oid=5, name="app", xact_commit=commits)])
+    def counted(commits: int) -> DatabaseStats:
+        return DatabaseStats([of(DatabaseStat, oid=5, name="app", xact_commit=commits)])
 
     for counts, crashed in (((90, 1), None), ((5000, 1), True), ((5000, 5001), False)):
         part_ticks = PartTicks(*RULES)

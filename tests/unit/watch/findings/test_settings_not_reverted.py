@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from dba_console.core.thresholds import Limits
 from dba_console.watch.findings.rule_engine import RuleEngine
-from dba_console.watch.findings.server import RULES
+from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
 from dba_console.watch.samples.findings import FindingNow
+from dba_console.watch.server.state_rules import STATE_RULES as RULES
 from tests.build import NOW_US, part, sample
 
 MEMORY = PendingRevertNow(
@@ -41,7 +41,7 @@ def test_an_active_run_reverts_it_itself() -> None:
 def test_a_pending_revert_is_named_with_its_old_value_and_its_start() -> None:
     [row] = findings_with(MEMORY, structs.replace(MEMORY, id="3", parameter="max_wal_size", old="2GB", state="altered"))
     assert row.severity == "warning" and row.runbook == "put-back" and row.since_us == MEMORY.at_us
-    assert row.text == "work_mem (9MB), max_wal_size (9MB) still differ from before run r-1 (ended)"
+    assert row.text == "work_mem (9MB), max_wal_size (9MB) still differ from before run r-1"
     assert row.evidence["settings"] == [
         "work_mem = 9MB in postgresql.auto.conf, was not set",
         "max_wal_size = 9MB in postgresql.auto.conf, was 2GB; changed to another value since",
@@ -58,7 +58,7 @@ def test_without_fsync_it_is_critical_and_reported_even_during_the_run() -> None
 @pytest.mark.parametrize(
     ("state", "trust", "severity", "expected"),
     [
-        ("back", "sound", "warning", "fsync is as before run r-1 (ended); data written meanwhile"),
+        ("back", "sound", "warning", "fsync is as before run r-1; data written meanwhile"),
         ("pending", "sound", "warning", "only from the next restart"),
         ("unread", "sound", "critical", "only when the server reads its files"),
         ("back", "untrusted", "critical", "cannot be trusted, restore it from a backup"),
@@ -74,7 +74,7 @@ def test_a_crash_in_between_is_reported_if_it_is_known(state: str, trust: str, s
 
 def test_if_the_server_has_not_answered_nothing_is_reported_about_its_settings() -> None:
     [row] = findings_with(structs.replace(MEMORY, state="unknown", found=None))
-    assert row.text.startswith("Whether work_mem (9MB) is still set by run r-1 (ended), is not known")
+    assert row.text.startswith("Whether work_mem (9MB) is still set by run r-1, is not known")
 
 
 def test_a_value_that_looks_like_a_secret_is_not_shown() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.findings.standbys import MAX_DELAY_POINTS
-from dba_console.watch.samples import postgres
+from dba_console.watch.replication.readings import Replication
+from dba_console.watch.replication.standby_rules import MAX_DELAY_POINTS
 from tests.build import GB, MB, NOW_US
 from tests.readings import of
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
@@ -33,7 +33,7 @@ class StandbyTicks:
             made: dict[str, Any] = {"lsn": 10 * GB, "timeline": 1, "in_recovery": True, **fields}
             if commit_s is not None:
                 made["replay_at"] = self.watching.ago(commit_s)
-            seen = {"pg.server": self.server, "pg.replication": of(postgres.Replication, **made)}
+            seen = {"pg.server": self.server, "pg.replication": of(Replication, **made)}
             findings = self.watching.tick(seen, after_s=after_s)
         return findings
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from dba_console.core.thresholds import Limits, WalLimits
-from dba_console.watch.samples import postgres
+from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.replication.readings import Replication, Standby
+from dba_console.watch.replication.standby_rules import StandbyLimits
 from tests.build import GB, MB
 from tests.readings import activity, of, sessions
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary, standby
@@ -19,7 +20,7 @@ def lagging(count: int, *, ticks: ReadingTicks | None = None, in_recovery: bool 
     ticks = ticks or ReadingTicks("replication-lag")
     for _ in range(count):
         made: dict[str, Any] = {"lsn": 10 * GB, "timeline": 1, "in_recovery": in_recovery}
-        replication = of(postgres.Replication, **{**made, **fields})
+        replication = of(Replication, **{**made, **fields})
         findings = ticks.tick({"pg.server": primary(), "pg.replication": replication}, after_s=2.0)
     return findings
 
@@ -57,7 +58,7 @@ def test_a_standby_that_catches_up_is_not_a_finding_however_large_its_lag() -> N
 
 
 def test_a_standby_delayed_by_design_is_reported_as_such_without_a_warning() -> None:
-    limits = Limits(wal=WalLimits(delayed_standbys=["db3"]))
+    limits = Limits(StandbyLimits(delayed_standbys=["db3"]))
     ticks = ReadingTicks("replication-lag", "standby-delayed", limits=limits)
     row = standby(sent_lsn=10 * GB, flush_lsn=10 * GB, replay_lsn=1 * GB, replay_lag_s=3600.0)
     found = only(lagging(20, ticks=ticks, standbys=[row]))
@@ -106,15 +107,15 @@ class StandbysTicks:
         self.watching = ReadingTicks("standby-gone")
         self.watching.tick({"pg.server": primary(set=settings)})
 
-    def tick(self, *rows: postgres.Standby, ticks: int = 1, note: str | None = None, waiting: int = 0) -> Any:
+    def tick(self, *rows: Standby, ticks: int = 1, note: str | None = None, waiting: int = 0) -> Any:
         for _ in range(ticks):
             commits = [activity(50 + number, "active", wait_event="SyncRep") for number in range(waiting)]
-            replication = of(postgres.Replication, lsn=10 * GB, timeline=1, standbys=list(rows))
+            replication = of(Replication, lsn=10 * GB, timeline=1, standbys=list(rows))
             self.watching.tick({"pg.activity": sessions(*commits, now_us=0)}, after_s=1.0)
             findings = self.watching.tick({"pg.replication": replication}, after_s=1.0, note=note)
         return findings
 
-    def old(self, name: str = "db3", **fields: Any) -> postgres.Standby:
+    def old(self, name: str = "db3", **fields: Any) -> Standby:
         return standby(name, backend_start=self.watching.ago(HOUR), **fields)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.samples.postgres import Subscription, Subscriptions
+from dba_console.watch.replication.readings import Subscription, Subscriptions
 from tests.readings import of
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
 

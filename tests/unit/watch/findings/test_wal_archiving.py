@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.watch.samples import postgres
+from dba_console.watch.replication.readings import Archiver, Replication
 from dba_console.watch.samples.findings import FindingNow
 from tests.build import GB, MB
 from tests.readings import of
@@ -43,7 +43,7 @@ class ArchiverTicks:
             "last_failed_at": None if failed_s is None else self.watching.ago(failed_s),
             "ready_count": ready,
         }
-        return self.watching.tick({"pg.archiver": of(postgres.Archiver, **{**made, **fields})}, after_s)
+        return self.watching.tick({"pg.archiver": of(Archiver, **{**made, **fields})}, after_s)
 
 
 def test_the_first_failure_is_a_warning_that_names_the_file() -> None:
@@ -92,7 +92,7 @@ def test_without_archiving_nothing_is_reported() -> None:
 def test_the_fill_time_of_the_disk_is_reported_if_rate_and_free_space_are_known() -> None:
     archive = ArchiverTicks(available=36 * GB)
     for tick in range(6):
-        position = of(postgres.Replication, lsn=tick * 10 * MB, timeline=1)
+        position = of(Replication, lsn=tick * 10 * MB, timeline=1)
         archive.watching.tick({"pg.replication": position})
     found = only(archive.tick(failed=1, failed_s=0.5, ready=1))
     assert found.evidence["full_in_s"] == pytest.approx(36 * GB / (10 * MB))
@@ -141,7 +141,7 @@ def test_a_backlog_that_fills_the_disk_within_the_hour_is_critical_and_a_constan
 
 def test_a_backlog_without_a_command_is_reported_as_such() -> None:
     watching = ReadingTicks("archive-backlog")
-    archiver = of(postgres.Archiver, enabled=True, ready_count=20)
+    archiver = of(Archiver, enabled=True, ready_count=20)
     found = only(watching.tick({"pg.server": primary(set={"archive_command": ""}), "pg.archiver": archiver}))
     assert found.text.startswith("Nothing archives WAL (no archive_command): 20 files")
 
@@ -164,9 +164,9 @@ def placed(fstype: str, holds: list[str]) -> dict[str, FindingNow]:
     return ReadingTicks("wal-on-tmpfs").tick({"host.mounts": disk(fstype=fstype, holds=holds)})
 
 
-def test_wal_in_memory_is_a_warning() -> None:
+def test_wal_in_memory_is_critical() -> None:
     found = only(placed("tmpfs", ["wal"]))
-    assert found.severity == "warning"
+    assert found.severity == "critical"
     assert found.text == "WAL is on tmpfs (/pg): a power failure or a reboot loses the cluster"
 
 

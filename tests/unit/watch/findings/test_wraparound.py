@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dba_console.watch.safety.readings import DatabaseXid, Horizon, HorizonHolder, Xids
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import activity, of, sessions
@@ -15,9 +16,9 @@ MILLION = 1_000_000
 STOP = 2_144_483_647
 
 
-def xids(age: int, *, next_xid: int | None = None, mxid_age: int = 0, name: str = "appdb") -> postgres.Xids:
-    rows = [postgres.DatabaseXid("postgres", 1000, 0), postgres.DatabaseXid(name, age, mxid_age)]
-    return of(postgres.Xids, next_xid=next_xid, databases=rows)
+def xids(age: int, *, next_xid: int | None = None, mxid_age: int = 0, name: str = "appdb") -> Xids:
+    rows = [DatabaseXid("postgres", 1000, 0), DatabaseXid(name, age, mxid_age)]
+    return of(Xids, next_xid=next_xid, databases=rows)
 
 
 def aged(age: int, major: int = 16, **fields: Any) -> dict[str, FindingNow]:
@@ -105,7 +106,8 @@ def test_template0_counts_and_is_reported_as_closed() -> None:
     readings = {"pg.server": primary(closed=("template0",)), "pg.xids": xids(900 * MILLION, name="template0")}
     found = only(ticks.tick(readings))
     assert "database template0, which allows no connections," in found.text
-    assert "ALLOW_CONNECTIONS" in (found.advice or "")
+    assert "Leave template0 to autovacuum" in (found.advice or "")
+    assert "ALTER" not in (found.advice or "")
 
 
 def test_the_xid_rate_gives_the_times() -> None:
@@ -144,6 +146,21 @@ def test_an_idle_server_reaches_no_limit_within_a_year() -> None:
 
 def test_a_server_of_unknown_version_is_not_evaluated() -> None:
     assert ReadingTicks("xid-wraparound").tick({"pg.xids": xids(2_000 * MILLION)}) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "open_s", "first"),
+    [("backend", 7200, True), ("prepared", 7200, True), ("backend", 60, False), ("slot", 7200, False)],
+)
+def test_the_oldest_transaction_may_hold_multixact_ids_and_a_slot_does_not(
+    kind: str, open_s: float, first: bool
+) -> None:
+    ticks = ReadingTicks("mxid-wraparound")
+    held = HorizonHolder(kind, "x", 77, 5_000, ticks.ago(open_s), "appdb", "idle in transaction")
+    readings = {"pg.horizon": Horizon([held]), "pg.xids": xids(0, mxid_age=1_700 * MILLION)}
+    found = only(ticks.tick({"pg.server": primary(), "pg.activity": sessions(now_us=0), **readings}))
+    assert ("First" in (found.advice or "")) is first
+    assert "VACUUM as superuser in appdb" in (found.advice or "")
 
 
 def test_on_a_standby_the_advice_refers_to_its_primary() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dba_console.watch.findings import connections
-from dba_console.watch.samples import postgres
+from dba_console.watch.safety.readings import Horizon, HorizonHolder
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import activity, sessions
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
@@ -18,11 +18,11 @@ DAY = 86_400.0
 MILLION = 1_000_000
 
 
-def held(*rows: postgres.HorizonHolder) -> postgres.Horizon:
-    return postgres.Horizon(list(rows))
+def held(*rows: HorizonHolder) -> Horizon:
+    return Horizon(list(rows))
 
 
-def horizon(ticks: ReadingTicks, *rows: postgres.HorizonHolder, **fields: Any) -> dict[str, FindingNow]:
+def horizon(ticks: ReadingTicks, *rows: HorizonHolder, **fields: Any) -> dict[str, FindingNow]:
     activities = sessions(now_us=0)
     return ticks.tick({"pg.server": primary(**fields), "pg.activity": activities, "pg.horizon": held(*rows)})
 
@@ -49,7 +49,7 @@ def test_each_kind_of_horizon_holder_is_named_with_advice(
     advice: str,
     ticks: ReadingTicks,
 ) -> None:
-    row = postgres.HorizonHolder(kind, "x", 77, 81 * MILLION, ticks.ago(HOUR), "appdb", state)
+    row = HorizonHolder(kind, "x", 77, 81 * MILLION, ticks.ago(HOUR), "appdb", state)
     found = only(horizon(ticks, row))
     assert named in found.text
     assert advice in (found.advice or "")
@@ -57,42 +57,42 @@ def test_each_kind_of_horizon_holder_is_named_with_advice(
 
 
 def test_the_oldest_horizon_holder_is_named_first(ticks: ReadingTicks) -> None:
-    small = postgres.HorizonHolder("backend", "app", 5, 60 * MILLION, ticks.ago(DAY), "appdb", "active")
-    large = postgres.HorizonHolder("slot", "old_sub", None, 90 * MILLION, None, "appdb", "inactive")
+    small = HorizonHolder("backend", "app", 5, 60 * MILLION, ticks.ago(DAY), "appdb", "active")
+    large = HorizonHolder("slot", "old_sub", None, 90 * MILLION, None, "appdb", "inactive")
     found = only(horizon(ticks, small, large))
     assert found.evidence["holder"] == "old_sub"
     assert "and 1 more" in found.text
 
 
 def test_a_long_transaction_is_reported_only_if_many_ids_were_used_meanwhile(ticks: ReadingTicks) -> None:
-    idle = postgres.HorizonHolder("backend", "app", 5, 3_000, ticks.ago(2 * HOUR), "appdb", "active")
+    idle = HorizonHolder("backend", "app", 5, 3_000, ticks.ago(2 * HOUR), "appdb", "active")
     assert horizon(ticks, idle) == {}
-    busy = postgres.HorizonHolder("backend", "app", 5, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "active")
+    busy = HorizonHolder("backend", "app", 5, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "active")
     assert only(horizon(ticks, busy)).severity == "warning"
 
 
 def test_a_forgotten_prepared_transaction_is_reported_whatever_its_age_in_ids(ticks: ReadingTicks) -> None:
-    row = postgres.HorizonHolder("prepared", "tx-17", None, 3, ticks.ago(2 * HOUR), "appdb", "app")
+    row = HorizonHolder("prepared", "tx-17", None, 3, ticks.ago(2 * HOUR), "appdb", "app")
     found = only(horizon(ticks, row))
     assert found.since_us == ticks.server_us - int(2 * HOUR * 1e6)
 
 
 def test_a_dump_within_its_typical_duration_is_reported_without_a_warning(ticks: ReadingTicks) -> None:
-    row = postgres.HorizonHolder("backend", "pg_dump", 5, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "active")
+    row = HorizonHolder("backend", "pg_dump", 5, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "active")
     assert only(horizon(ticks, row)).severity == "info"
 
 
 def test_ages_hidden_from_this_role_report_nothing(ticks: ReadingTicks) -> None:
-    assert horizon(ticks, postgres.HorizonHolder("backend", "app", 5, None, None, None, None)) == {}
+    assert horizon(ticks, HorizonHolder("backend", "app", 5, None, None, None, None)) == {}
 
 
 def test_what_a_standby_holds_back_is_reported_by_its_primary(ticks: ReadingTicks) -> None:
-    row = postgres.HorizonHolder("backend", "app", 5, 81 * MILLION, ticks.ago(HOUR), "appdb", "active")
+    row = HorizonHolder("backend", "app", 5, 81 * MILLION, ticks.ago(HOUR), "appdb", "active")
     assert horizon(ticks, row, in_recovery=True) == {}
 
 
 def test_ids_that_run_out_because_of_a_horizon_holder_are_one_finding(ticks: ReadingTicks) -> None:
-    row = postgres.HorizonHolder("slot", "old_sub", None, 1_690 * MILLION, None, "appdb", "inactive")
+    row = HorizonHolder("slot", "old_sub", None, 1_690 * MILLION, None, "appdb", "inactive")
     readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}
     found = only(ticks.tick(readings))
     assert (found.id, found.chain) == ("xid-wraparound", ["xid-wraparound", "horizon-held"])
@@ -108,7 +108,7 @@ def test_ids_that_run_out_because_of_a_horizon_holder_are_one_finding(ticks: Rea
 def test_an_idle_transaction_that_holds_the_horizon_is_one_finding_and_not_two() -> None:
     idle = next(one for one in connections.RULES if one.name == "idle-in-transaction")
     ticks = ReadingTicks("horizon-held", idle)
-    row = postgres.HorizonHolder("backend", "app", 77, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "idle in transaction")
+    row = HorizonHolder("backend", "app", 77, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "idle in transaction")
     left = activity(
         77, "idle in transaction", xact_start=ticks.ago(2 * HOUR), state_change=ticks.ago(HOUR), backend_xmin=5
     )
@@ -122,6 +122,6 @@ def test_an_idle_transaction_that_holds_the_horizon_is_one_finding_and_not_two()
 
 
 def test_a_holder_much_younger_than_the_age_is_not_its_cause(ticks: ReadingTicks) -> None:
-    row = postgres.HorizonHolder("slot", "old_sub", None, 81 * MILLION, None, "appdb", "inactive")
+    row = HorizonHolder("slot", "old_sub", None, 81 * MILLION, None, "appdb", "inactive")
     readings = {"pg.server": primary(), "pg.horizon": held(row), "pg.xids": xids(1_700 * MILLION)}
     assert set(ticks.tick(readings)) == {"horizon-held", "xid-wraparound"}

@@ -52,3 +52,10 @@ def test_a_copy_at_a_time_does_not_change_later() -> None:
     paused = history.until(5 * S)
     history.add(10 * S, {"a": 10.0})
     assert paused.series("a")[-1] == (5 * S, 5.0)
+
+
+def test_the_points_after_a_time_continue_another_history() -> None:
+    history, continued = ChartHistory(), ChartHistory()
+    history.extend([(1 * S, {"a": 1.0}), (2 * S, {"a": 2.0, "b": 2.0}), (3 * S, {"b": 3.0})])
+    continued.extend(history.points_after(1 * S))
+    assert (continued.series("a"), continued.series("b")) == ([(2 * S, 2.0)], [(2 * S, 2.0), (3 * S, 3.0)])

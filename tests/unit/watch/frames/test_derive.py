@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,23 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from dba_console.watch import subjects
+from dba_console.watch.disks.panel import derive_disks
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
 from dba_console.watch.frames.connections import derive_connections
 from dba_console.watch.frames.derive import derive, derive_own, derive_target
-from dba_console.watch.frames.disks import derive_disks
-from dba_console.watch.frames.io import derive_io
-from dba_console.watch.frames.memory import derive_memory
-from dba_console.watch.frames.model import PANEL_NAMES, Frame, PanelFrame
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.panel_status import DAMAGED, NOT_ON_THIS_HOST, NOT_READ
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
-from dba_console.watch.frames.replication import derive_replication
-from dba_console.watch.frames.safety import derive_safety
 from dba_console.watch.frames.sessions import derive_locks, derive_sessions
-from dba_console.watch.samples import console, host, postgres
+from dba_console.watch.io.panel import derive_io
+from dba_console.watch.memory.panel import derive_memory
+from dba_console.watch.panel import PanelFrame
+from dba_console.watch.replication.panel import derive_replication
+from dba_console.watch.replication.readings import Replication
+from dba_console.watch.safety.panel import derive_safety
+from dba_console.watch.safety.readings import Xids
+from dba_console.watch.samples import console, host
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part
+from dba_console.watch.subjects import PANEL_NAMES
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, blank, busy_server, cpu, of, server, sessions
 
@@ -147,7 +153,7 @@ def test_limitations_of_a_pooler_are_reported_for_a_local_server_too() -> None:
 def test_a_promoted_standby_is_a_primary_before_its_identity_is_read_again() -> None:
     latest = picture(
         sample(part("pg.server", server(in_recovery=True)), at_s=1),
-        sample(part("pg.replication", of(postgres.Replication, now_us=NOW_US, timeline=4), at_s=3), at_s=3),
+        sample(part("pg.replication", of(Replication, now_us=NOW_US, timeline=4), at_s=3), at_s=3),
     )
     assert (frame(latest).target.role, frame(latest).target.timeline) == ("primary", 4)
 
@@ -187,14 +193,14 @@ def test_a_panel_that_cannot_be_derived_hides_no_other(monkeypatch: pytest.Monke
     def fails(facts: PictureFacts) -> None:
         raise ZeroDivisionError("unforeseen")
 
-    monkeypatch.setattr("dba_console.watch.frames.derive.derive_io", fails)
+    monkeypatch.setitem(subjects.panels(), "io", replace(subjects.panels()["io"], derive=fails))
     made = frame(series({"pg.activity": [sessions(activity(1))]}))
     assert (made.io.status, made.connections.used) == ("error", 1)
     assert made.io.note is not None and "unforeseen" in made.io.note
 
 
 def test_points_hold_only_what_was_read_in_the_tick() -> None:
-    latest = series({"pg.activity": [sessions(activity(1, "active"))] * 2, "pg.xids": [of(postgres.Xids, next_xid=7)]})
+    latest = series({"pg.activity": [sessions(activity(1, "active"))] * 2, "pg.xids": [of(Xids, next_xid=7)]})
     assert point_of(latest)["connections.used"] == 1.0
     assert not any(name.endswith("next_xid") for name in point_of(latest))
 

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from dba_console.watch.disks.panel import DisksPanel, derive_disks
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.disks import derive_disks
-from dba_console.watch.frames.model import Disks
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats
+from dba_console.watch.samples import host
 from tests.build import GB, MB, NOW_US, series
 from tests.readings import mount, of
 
 
-def disks(*mounts: host.Mount, history: ChartHistory | None = None) -> Disks:
+def disks(*mounts: host.Mount, history: ChartHistory | None = None) -> DisksPanel:
     return panel(series({"host.mounts": [host.Mounts(list(mounts), {})]}), history)
 
 
-def panel(latest: Picture, history: ChartHistory | None = None) -> Disks:
+def panel(latest: Picture, history: ChartHistory | None = None) -> DisksPanel:
     return derive_disks(PictureFacts(latest, history or ChartHistory()))
 
 
@@ -97,7 +97,7 @@ def test_what_server_files_need_of_their_mount_is_a_warning(
 def test_rates_of_a_database_are_those_of_an_interval_without_a_reset(
     reset: int, hit_pct: float | None, commits_per_s: float | None
 ) -> None:
-    old = of(postgres.DatabaseStat, oid=1, name="appdb", blks_hit=10**6, blks_read=0, stats_reset=1)
+    old = of(DatabaseStat, oid=1, name="appdb", blks_hit=10**6, blks_read=0, stats_reset=1)
     new = structs.replace(old, blks_hit=10**6 + 10, blks_read=30, xact_commit=50, stats_reset=reset)
-    row = panel(series({"pg.databases": [postgres.DatabaseStats([one]) for one in (old, new)]}, step_s=5)).databases[0]
+    row = panel(series({"pg.databases": [DatabaseStats([one]) for one in (old, new)]}, step_s=5)).databases[0]
     assert (row.hit_pct, row.commits_per_s) == (hit_pct, commits_per_s)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.watch.block_devices import Device
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.io import derive_io
-from dba_console.watch.frames.model import Io
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.rows import Device
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.io.panel import IoPanel, derive_io
+from dba_console.watch.io.readings import IoStat, IoStats
+from dba_console.watch.samples import host
 from tests.build import series
 from tests.readings import cpu, disk, mount, of
 
 
-def io(latest: Picture) -> Io:
+def io(latest: Picture) -> IoPanel:
     return derive_io(PictureFacts(latest, ChartHistory()))
 
 
@@ -96,7 +96,7 @@ def test_a_kernel_without_psi_leaves_the_panel_ok_and_says_so() -> None:
 
 
 def test_a_new_kind_of_io_was_zero_before() -> None:
-    row = of(postgres.IoStat, backend_type="checkpointer", object="relation", context="normal", writes=10)
-    panel = io(series({"pg.io": [postgres.IoStats([]), postgres.IoStats([row])]}, step_s=10))
-    assert panel.server[0]["writes_per_s"] == 1.0
-    assert panel.server[0]["reads_per_s"] is None
+    row = of(IoStat, backend_type="checkpointer", object="relation", context="normal", writes=10)
+    panel = io(series({"pg.io": [IoStats([]), IoStats([row])]}, step_s=10))
+    assert panel.server[0].writes_per_s == 1.0
+    assert panel.server[0].reads_per_s is None

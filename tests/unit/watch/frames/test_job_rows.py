@@ -10,6 +10,7 @@ from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.progress import MAX_AGE_S, derive_progress
 from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels.progress import part_text, remaining_label
+from dba_console.watch.safety.readings import Horizon, HorizonHolder
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import JobNow, Jobs, JobsNow, JobStatistics, ObjectNow, PhaseNow
 from dba_console.watch.samples.sample import Part, make_part
@@ -121,8 +122,8 @@ def test_the_delay_is_the_time_beyond_its_typical_duration(elapsed_s: float, lat
 
 
 def test_the_horizon_a_dump_holds_back_is_reported() -> None:
-    holder = of(postgres.HorizonHolder, kind="backend", who="app", pid=1, xid_age=81_000_000)
-    (row,) = rows(NOW, latest=[LEADER, WORKER], more=part("pg.horizon", postgres.Horizon([holder])))
+    holder = of(HorizonHolder, kind="backend", who="app", pid=1, xid_age=81_000_000)
+    (row,) = rows(NOW, latest=[LEADER, WORKER], more=part("pg.horizon", Horizon([holder])))
     assert row.xid_age == 81_000_000
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.memory import derive_memory
-from dba_console.watch.frames.model import Memory
 from dba_console.watch.frames.picture import Picture, PictureFacts
+from dba_console.watch.memory.panel import MemoryPanel, derive_memory
 from dba_console.watch.samples import host
 from tests.build import GB, series
 from tests.readings import of, server
 
 
-def memory(latest: Picture) -> Memory:
+def memory(latest: Picture) -> MemoryPanel:
     return derive_memory(PictureFacts(latest, ChartHistory()))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dba_console.watch.frames.rates import delta, gap_s, pair, rate, share_pct
-from dba_console.watch.samples import console, host, postgres
+from dba_console.watch.replication.readings import Replication, Wal
+from dba_console.watch.samples import console, host
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import cpu, of, server
 
@@ -59,12 +60,12 @@ def test_another_run_of_the_agent_has_no_previous_reading() -> None:
 def test_readings_on_both_sides_of_a_server_start_are_not_subtracted() -> None:
     """The server is asked at 2.0 s and says it started 0.5 s ago."""
     restarted = server(start_us=NOW_US - 500_000, now_us=NOW_US)
-    wal = of(postgres.Wal, bytes=10)
+    wal = of(Wal, bytes=10)
     before = sample(part("pg.wal", wal, at_s=1), at_s=1)
     after = sample(part("pg.server", restarted, at_s=2), part("pg.wal", wal, at_s=2), at_s=2)
     later = sample(part("pg.wal", wal, at_s=3), at_s=3)
-    assert pair(picture(before, after), "pg.wal", postgres.Wal) is None
-    assert pair(picture(before, after, later), "pg.wal", postgres.Wal) is not None
+    assert pair(picture(before, after), "pg.wal", Wal) is None
+    assert pair(picture(before, after, later), "pg.wal", Wal) is not None
 
 
 def test_a_server_restart_keeps_the_rates_of_the_host() -> None:
@@ -74,8 +75,8 @@ def test_a_server_restart_keeps_the_rates_of_the_host() -> None:
 
 
 def test_reset_statistics_are_not_subtracted() -> None:
-    seen = series({"pg.wal": [of(postgres.Wal, bytes=1, stats_reset=1), of(postgres.Wal, bytes=9, stats_reset=2)]})
-    assert pair(seen, "pg.wal", postgres.Wal) is None
+    seen = series({"pg.wal": [of(Wal, bytes=1, stats_reset=1), of(Wal, bytes=9, stats_reset=2)]})
+    assert pair(seen, "pg.wal", Wal) is None
 
 
 def test_processes_of_another_postmaster_are_not_subtracted() -> None:
@@ -84,9 +85,9 @@ def test_processes_of_another_postmaster_are_not_subtracted() -> None:
 
 
 def test_positions_before_and_after_a_promotion_are_not_subtracted() -> None:
-    standby, primary = of(postgres.Replication, in_recovery=True), of(postgres.Replication, in_recovery=False)
+    standby, primary = of(Replication, in_recovery=True), of(Replication, in_recovery=False)
     seen = series({"pg.replication": [standby, primary]})
-    assert pair(seen, "pg.replication", postgres.Replication) is None
+    assert pair(seen, "pg.replication", Replication) is None
 
 
 def test_one_timeout_does_not_lose_the_following_rate() -> None:
@@ -106,11 +107,11 @@ def test_a_percentage_of_zero_is_unknown() -> None:
 
 
 def test_the_last_values_before_a_lost_connection_are_not_a_current_rate() -> None:
-    wal = [of(postgres.Replication, lsn=lsn) for lsn in (100, 300)]
+    wal = [of(Replication, lsn=lsn) for lsn in (100, 300)]
     read = [sample(part("pg.replication", one, at_s=at), at_s=at) for one, at in zip(wal, (2, 3), strict=True)]
     lost = [
         sample(part("pg.replication", None, at_s=at, status="error", note="no connection"), at_s=at)
         for at in range(4, 9)
     ]
-    assert pair(picture(*read, *lost[:2]), "pg.replication", postgres.Replication) is not None
-    assert pair(picture(*read, *lost), "pg.replication", postgres.Replication) is None
+    assert pair(picture(*read, *lost[:2]), "pg.replication", Replication) is not None
+    assert pair(picture(*read, *lost), "pg.replication", Replication) is None

@@ -6,23 +6,24 @@ from typing import Any
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
-from dba_console.watch.frames.model import Replication, chart_titles
+from dba_console.watch.frames.model import chart_titles
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.replication import derive_replication, is_standby
-from dba_console.watch.samples import postgres
+from dba_console.watch.replication.panel import ReplicationPanel, derive_replication, is_standby
+from dba_console.watch.replication.readings import Archiver, Replication, Slot, Standby, Wal
+from dba_console.watch.safety.readings import Horizon, HorizonHolder
 from tests.build import MB, NOW_US, part, picture, sample, series
 from tests.readings import of
 
 
-def replication(latest: Picture) -> Replication:
+def replication(latest: Picture) -> ReplicationPanel:
     return derive_replication(PictureFacts(latest, ChartHistory()))
 
 
-def primary(**fields: Any) -> postgres.Replication:
-    return of(postgres.Replication, **{"now_us": NOW_US, "lsn": 100 * MB, "timeline": 3, **fields})
+def primary(**fields: Any) -> Replication:
+    return of(Replication, **{"now_us": NOW_US, "lsn": 100 * MB, "timeline": 3, **fields})
 
 
-def standby(**fields: Any) -> postgres.Replication:
+def standby(**fields: Any) -> Replication:
     made = {
         "in_recovery": True,
         "receive_lsn": 100 * MB,
@@ -34,8 +35,8 @@ def standby(**fields: Any) -> postgres.Replication:
 
 def test_a_primary_shows_the_lag_of_its_furthest_standby() -> None:
     rows = [
-        of(postgres.Standby, application="a", replay_lsn=99 * MB, replay_lag_s=0.5),
-        of(postgres.Standby, application="b", replay_lsn=60 * MB, replay_lag_s=4.0),
+        of(Standby, application="a", replay_lsn=99 * MB, replay_lag_s=0.5),
+        of(Standby, application="b", replay_lsn=60 * MB, replay_lag_s=4.0),
     ]
     panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
     assert (panel.role, panel.lag_bytes, panel.lag_s) == ("primary", 40 * MB, 4.0)
@@ -43,8 +44,8 @@ def test_a_primary_shows_the_lag_of_its_furthest_standby() -> None:
 
 def test_the_lag_in_bytes_is_of_the_same_standby_as_the_lag_in_time() -> None:
     rows = [
-        of(postgres.Standby, application="delayed", state="streaming", replay_lsn=90 * MB, replay_lag_s=600.0),
-        of(postgres.Standby, application="slow", state="streaming", replay_lsn=60 * MB, replay_lag_s=4.0),
+        of(Standby, application="delayed", state="streaming", replay_lsn=90 * MB, replay_lag_s=600.0),
+        of(Standby, application="slow", state="streaming", replay_lsn=60 * MB, replay_lag_s=4.0),
     ]
     panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
     assert (panel.lag_bytes, panel.lag_s) == (40 * MB, 4.0)
@@ -52,8 +53,8 @@ def test_the_lag_in_bytes_is_of_the_same_standby_as_the_lag_in_time() -> None:
 
 def test_a_base_backup_is_not_a_lagging_standby() -> None:
     rows = [
-        of(postgres.Standby, application="pg_basebackup", state="backup", replay_lsn=1 * MB),
-        of(postgres.Standby, application="db3", state="streaming", replay_lsn=99 * MB, replay_lag_s=0.1),
+        of(Standby, application="pg_basebackup", state="backup", replay_lsn=1 * MB),
+        of(Standby, application="db3", state="streaming", replay_lsn=99 * MB, replay_lag_s=0.1),
     ]
     panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
     assert (panel.lag_bytes, panel.lag_s) == (1 * MB, 0.1)
@@ -61,7 +62,7 @@ def test_a_base_backup_is_not_a_lagging_standby() -> None:
 
 
 def test_a_standby_that_caught_up_on_an_idle_primary_is_not_behind() -> None:
-    rows = [of(postgres.Standby, application="a", replay_lsn=100 * MB)]
+    rows = [of(Standby, application="a", replay_lsn=100 * MB)]
     panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
     assert (panel.standbys[0].lag_s, panel.lag_s) == (0.0, 0.0)
 
@@ -72,7 +73,7 @@ def test_a_primary_without_standbys_has_no_lag() -> None:
 
 
 def test_a_wal_receiver_that_never_replays_has_no_lag() -> None:
-    rows = [of(postgres.Standby, application="pg_receivewal", sent_lsn=100 * MB)]
+    rows = [of(Standby, application="pg_receivewal", sent_lsn=100 * MB)]
     panel = replication(series({"pg.replication": [primary(standbys=rows)]}))
     assert (panel.standbys[0].lag_bytes, panel.standbys[0].sent_lag_bytes, panel.lag_bytes) == (None, 0, None)
 
@@ -111,18 +112,18 @@ def test_a_promotion_leaves_one_tick_without_a_rate() -> None:
 
 def test_a_slot_retains_the_wal_before_the_write_position() -> None:
     slots = [
-        of(postgres.Slot, name="old", kind="logical", restart_lsn=10 * MB, wal_status="extended"),
-        of(postgres.Slot, name="lost", kind="physical", wal_status="lost"),
+        of(Slot, name="old", kind="logical", restart_lsn=10 * MB, wal_status="extended"),
+        of(Slot, name="lost", kind="physical", wal_status="lost"),
     ]
-    horizon = postgres.Horizon([of(postgres.HorizonHolder, kind="slot", who="old", xid_age=81)])
+    horizon = Horizon([of(HorizonHolder, kind="slot", who="old", xid_age=81)])
     panel = replication(series({"pg.replication": [primary(slots=slots)], "pg.horizon": [horizon]}))
     old, lost = panel.slots
     assert (old.retained_bytes, old.active, old.xid_age) == (90 * MB, False, 81)
     assert (lost.retained_bytes, lost.xid_age) == (None, None)
 
 
-def archiver(**fields: Any) -> postgres.Archiver:
-    return of(postgres.Archiver, **{"enabled": True, "now_us": NOW_US, **fields})
+def archiver(**fields: Any) -> Archiver:
+    return of(Archiver, **{"enabled": True, "now_us": NOW_US, **fields})
 
 
 def test_the_age_of_the_archive_continues_between_its_readings() -> None:
@@ -143,7 +144,7 @@ def test_files_that_could_not_be_counted_are_unknown() -> None:
 
 
 def test_requested_checkpoints_are_charted_per_reading_and_shown_as_a_rate() -> None:
-    wal = [of(postgres.Wal, checkpoints_timed=5, checkpoints_requested=10)]
+    wal = [of(Wal, checkpoints_timed=5, checkpoints_requested=10)]
     latest = series({"pg.replication": [primary(), primary()], "pg.wal": wal})
     assert "replication.checkpoints_requested" not in point_of(latest), "pg.wal was not read in this tick"
     latest = series({"pg.replication": [primary()], "pg.wal": wal})

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Safety
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.safety import WRAP_AGE, derive_safety, thresholds
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.safety.panel import WRAP_AGE, SafetyPanel, derive_safety, thresholds
+from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats, DatabaseXid, Horizon, HorizonHolder, Xids
+from dba_console.watch.samples import host
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import of, server
 
 
-def safety(latest: Picture, history: ChartHistory | None = None) -> Safety:
+def safety(latest: Picture, history: ChartHistory | None = None) -> SafetyPanel:
     return derive_safety(PictureFacts(latest, history or ChartHistory()))
 
 
-def xids(*databases: tuple[str, int, int], next_xid: int | None = None) -> postgres.Xids:
-    rows = [postgres.DatabaseXid(*row) for row in databases]
-    return of(postgres.Xids, now_us=NOW_US, databases=rows, next_xid=next_xid)
+def xids(*databases: tuple[str, int, int], next_xid: int | None = None) -> Xids:
+    rows = [DatabaseXid(*row) for row in databases]
+    return of(Xids, now_us=NOW_US, databases=rows, next_xid=next_xid)
 
 
 @pytest.mark.parametrize(
@@ -93,16 +93,16 @@ def test_the_failsafe_never_starts_below_its_minimum() -> None:
 
 
 def test_disabled_checksums_have_no_failures_to_count() -> None:
-    stats = postgres.DatabaseStats([of(postgres.DatabaseStat, name="appdb", checksum_failures=None)])
+    stats = DatabaseStats([of(DatabaseStat, name="appdb", checksum_failures=None)])
     panel = safety(series({"pg.server": [server(with_settings={"data_checksums": "off"})], "pg.databases": [stats]}))
     assert (panel.data_checksums, panel.checksum_failures) == ("off", None)
 
 
 def test_failures_of_databases_and_shared_objects_are_added() -> None:
-    stats = postgres.DatabaseStats(
+    stats = DatabaseStats(
         [
-            of(postgres.DatabaseStat, name=None, checksum_failures=1, checksum_last_failure=NOW_US),
-            of(postgres.DatabaseStat, name="appdb", checksum_failures=2, checksum_last_failure=NOW_US - 5_000_000),
+            of(DatabaseStat, name=None, checksum_failures=1, checksum_last_failure=NOW_US),
+            of(DatabaseStat, name="appdb", checksum_failures=2, checksum_last_failure=NOW_US - 5_000_000),
         ]
     )
     panel = safety(series({"pg.databases": [stats]}))
@@ -115,26 +115,26 @@ def test_without_a_connection_the_control_file_shows_the_checksum_state() -> Non
 
 
 def test_no_horizon_holder_is_distinguished_from_an_unknown_one() -> None:
-    assert safety(series({"pg.horizon": [postgres.Horizon([])]})).horizon_unknown is False
+    assert safety(series({"pg.horizon": [Horizon([])]})).horizon_unknown is False
     assert safety(series({"pg.server": [server()]})).horizon_unknown is True
 
 
 def test_of_equally_old_horizon_holders_the_first_started_is_named() -> None:
     rows = [
-        of(postgres.HorizonHolder, kind="backend", who="victim", xid_age=7, since=NOW_US - 1_000_000),
-        of(postgres.HorizonHolder, kind="slot", who="undated", xid_age=7),
-        of(postgres.HorizonHolder, kind="backend", who="culprit", xid_age=7, since=NOW_US - 9_000_000),
-        of(postgres.HorizonHolder, kind="backend", who="unknown", since=NOW_US - 99_000_000),
+        of(HorizonHolder, kind="backend", who="victim", xid_age=7, since=NOW_US - 1_000_000),
+        of(HorizonHolder, kind="slot", who="undated", xid_age=7),
+        of(HorizonHolder, kind="backend", who="culprit", xid_age=7, since=NOW_US - 9_000_000),
+        of(HorizonHolder, kind="backend", who="unknown", since=NOW_US - 99_000_000),
     ]
-    panel = safety(series({"pg.horizon": [postgres.Horizon(rows)]}))
+    panel = safety(series({"pg.horizon": [Horizon(rows)]}))
     assert [row.who for row in panel.horizon] == ["culprit", "victim", "undated", "unknown"]
 
 
 def test_horizon_holders_are_listed_oldest_first_with_their_age_by_the_server_clock() -> None:
-    horizon = postgres.Horizon(
+    horizon = Horizon(
         [
-            of(postgres.HorizonHolder, kind="backend", who="app", xid_age=5, since=NOW_US - 10_000_000),
-            of(postgres.HorizonHolder, kind="slot", who="old", xid_age=900),
+            of(HorizonHolder, kind="backend", who="app", xid_age=5, since=NOW_US - 10_000_000),
+            of(HorizonHolder, kind="slot", who="old", xid_age=900),
         ]
     )
     panel = safety(

@@ -101,6 +101,8 @@ compact_daemon_free_scanned 50
 KERNEL_6_1 = """\
 pgpgin 500
 pgpgout 600
+pswpin 1
+pswpout 2
 allocstall_dma 0
 allocstall_dma32 1
 allocstall_normal 20
@@ -133,6 +135,8 @@ MemFree:         1000000 kB
 Buffers:           10000 kB
 Cached:          8000000 kB
 SwapCached:            0 kB
+Active:          8000000 kB
+Inactive:        2100000 kB
 Active(file):    5000000 kB
 Inactive(file):  2000000 kB
 SwapTotal:       4000000 kB

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dba_console.watch.probes.host.file_systems import HostContext
@@ -19,10 +20,12 @@ NAMES = [name for name in PARTS if name.startswith("host.") and name != "host.mo
 
 
 @pytest.fixture
-def old_kernel(tmp_path: Path) -> str:
+def old_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A kernel without pressure files and without a disk."""
     files = {"stat": STAT, "meminfo": MEMINFO_3_10, "vmstat": KERNEL_6_1, "diskstats": ""}
-    return write_tree(tmp_path / "proc", files)
+    proc = write_tree(tmp_path / "proc", files)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", proc)
+    return proc
 
 
 def statuses(probe: HostProbe, context: HostContext) -> dict[str, tuple[str, str | None]]:

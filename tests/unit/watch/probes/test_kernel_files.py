@@ -1,17 +1,28 @@
-"""/proc/stat, meminfo, pressure, PID/stat and PID/io as several kernels write them."""
+"""CPU, memory, pressure and PID/stat as several kernels write them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import psutil
 import pytest
 
-from dba_console.watch.probes.host.kernel_counters import parse_cpu, parse_memory, parse_stalls
-from dba_console.watch.probes.host.kernel_files import parse_io, parse_stat
-from tests.unit.watch.probes.proc_trees import MEMINFO_3_10, STAT, io_text, stat_line
+from dba_console.watch.probes.host.kernel_counters import CpuReader, parse_stalls, read_memory
+from dba_console.watch.probes.host.kernel_files import parse_stat
+from tests.unit.watch.probes.proc_trees import KERNEL_6_1, MEMINFO_3_10, STAT, stat_line, write_tree
+
+
+@pytest.fixture(autouse=True)
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The /proc of that kernel."""
+    files = {"stat": STAT, "meminfo": MEMINFO_3_10, "vmstat": KERNEL_6_1}
+    monkeypatch.setattr(psutil, "PROCFS_PATH", write_tree(tmp_path, files))
 
 
 def test_cpu_times_are_those_of_all_cpus_and_cpus_are_counted() -> None:
-    reading = parse_cpu(STAT.encode())
-    assert (reading.user, reading.idle, reading.iowait, reading.steal) == (10, 4000, 50, 8)
+    reading = CpuReader().read(STAT.encode())
+    assert (reading.user, reading.nice, reading.system, reading.idle) == (10, 20, 30, 4000)
+    assert (reading.iowait, reading.irq, reading.softirq, reading.steal) == (50, 6, 7, 8)
     assert reading.cpus == 2
     assert (reading.procs_running, reading.procs_blocked) == (3, 2)
     assert (reading.context_switches, reading.boot_wall_s) == (987654, 1700000000)
@@ -19,19 +30,20 @@ def test_cpu_times_are_those_of_all_cpus_and_cpus_are_counted() -> None:
 
 def test_a_truncated_stat_file_is_refused() -> None:
     with pytest.raises(ValueError, match="procs_running"):
-        parse_cpu(STAT[:60].encode())
+        CpuReader().read(STAT[:60].encode())
 
 
 def test_memory_is_in_bytes_but_huge_pages_are_counted() -> None:
-    reading = parse_memory(MEMINFO_3_10.encode())
-    assert reading.cached == 8_000_000 * 1024
+    reading = read_memory(MEMINFO_3_10.encode())
+    assert (reading.total, reading.swap_free) == (16_000_000 * 1024, 3_999_996 * 1024)
+    assert (reading.cached, reading.slab_reclaimable) == (8_000_000 * 1024, 150_000 * 1024)
     assert reading.huge_total == 512
     assert reading.huge_page_size == 2048 * 1024
 
 
 def test_a_kernel_without_memavailable_leaves_it_unknown() -> None:
-    assert parse_memory(MEMINFO_3_10.encode()).available is None
-    assert parse_memory(MEMINFO_3_10.encode()).anon_huge is None
+    assert read_memory(MEMINFO_3_10.encode()).available is None
+    assert read_memory(MEMINFO_3_10.encode()).anon_huge is None
 
 
 def test_pressure_of_both_kinds_is_read() -> None:
@@ -49,8 +61,3 @@ def test_a_command_with_spaces_and_parentheses_does_not_shift_the_fields() -> No
     assert stat.command == "a) R 9 (b"
     assert (stat.state, stat.parent, stat.user_ticks, stat.system_ticks) == ("D", 3, 11, 12)
     assert (stat.start_ticks, stat.rss_pages, stat.blkio_ticks) == (13, 14, 15)
-
-
-def test_a_kernel_without_io_accounting_reports_no_bytes() -> None:
-    assert parse_io(io_text(4096, 8192).encode()) == (4096, 8192)
-    assert parse_io(b"rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\n") == (None, None)

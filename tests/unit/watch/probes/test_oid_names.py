@@ -76,4 +76,4 @@ def test_a_session_decoded_gradually_equals_one_decoded_at_once() -> None:
         [session(1, changed=9, query=b"BEGIN", state=b"idle in transaction"), session(2, changed=12)],
         [session(3, changed=20), session(1, changed=21, state=b"active")],
     ):
-        assert kept.decode(rows, 30) == ActivityDecoder(names).decode(rows, 30)
+        assert kept.decode(rows, 30, 1024) == ActivityDecoder(names).decode(rows, 30, 1024)

@@ -26,6 +26,7 @@ def control_file(version: int, *, crc_at: int = 288) -> bytes:
     struct.pack_into("<I", data, 48, 3)
     struct.pack_into("<Q", data, 64, (1 << 32) + 724)
     struct.pack_into("<I", data, 84, 716)
+    struct.pack_into("<II", data, 136, 0x3000060, 1)
     struct.pack_into("<i", data, 180, 250)
     struct.pack_into("<I", data, 252, 1)
     struct.pack_into("<I", data, crc_at, crc32c(bytes(data[:crc_at])))
@@ -39,6 +40,7 @@ def test_a_known_control_file_version_is_read(version: int, crc_at: int) -> None
     assert (control.state, control.timeline, control.max_connections) == ("in production", 3, 250)
     assert (control.next_xid, control.oldest_xid) == ((1 << 32) + 724, 716)
     assert control.data_checksums is True
+    assert control.min_recovery_lsn == "1/3000060"
 
 
 def test_an_unknown_version_gives_its_identifier_and_nothing_else() -> None:

@@ -9,6 +9,7 @@ from dba_console.core.clock import SYSTEM
 from dba_console.watch.probes.host.kernel_files import read_once
 from dba_console.watch.probes.host.processes import TitleReader
 from tests.background import wait_until
+from tests.clocks import HeldClock
 from tests.unit.watch.probes.proc_trees import stat_line, write_tree
 
 
@@ -28,16 +29,33 @@ def test_titles_are_read_with_the_start_of_their_process(tmp_path: Path) -> None
     assert reading.unreadable == 0
 
 
+class StallClock(HeldClock):
+    """Stands still until a read hangs, whenever that is; then the time of this try is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = threading.Event()
+        self._asked = 0
+
+    def mono_us(self) -> int:
+        self._asked += 1
+        if self._asked == 3:  # begun, the try begun, how long to wait for it
+            assert self.hangs.wait(60)
+            self.advance(21)
+        return super().mono_us()
+
+
 def test_a_process_that_holds_its_mmap_lock_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     proc = tree(tmp_path, dict.fromkeys((11, 12, 13), b"postgres: app shop [local] idle\x00"))
-    let_go = threading.Event()
+    clock, let_go = StallClock(), threading.Event()
 
     def read(path: str, size: int) -> bytes:
         if "/12/" in path:
+            clock.hangs.set()
             let_go.wait(60)
         return read_once(path, size)
 
-    reader = TitleReader(proc, SYSTEM, read=read, deadline_us=150_000)
+    reader = TitleReader(proc, clock, read=read, deadline_us=60_000_000)
     reading = reader.read(10, [11, 12, 13])
     assert [row.pid for row in reading.rows] == [11, 13]
     assert reading.unreadable == 1

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.probes.postgres.readings import MAX_GAP_US, UnreadSlots
-from dba_console.watch.samples import postgres
+from dba_console.watch.replication.readings import MAX_GAP_US, Slot, UnreadSlots
 from tests.readings import of
 
 SECOND = 1_000_000
 
 
-def slot(**fields: Any) -> postgres.Slot:
-    return of(postgres.Slot, **{"name": "old", "kind": "physical", "restart_lsn": 100, **fields})
+def slot(**fields: Any) -> Slot:
+    return of(Slot, **{"name": "old", "kind": "physical", "restart_lsn": 100, **fields})
 
 
 def since(unread: UnreadSlots, at_s: int, **fields: Any) -> int | None:

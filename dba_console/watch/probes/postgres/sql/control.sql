@@ -1,8 +1,10 @@
 -- Identity from pg_control; a primary's timeline from its current WAL file, since pg_control lags until the next
--- checkpoint.
+-- checkpoint. A standby that has lost its receiver is on the timeline it has replayed, not that of its last restartpoint.
 SELECT s.system_identifier,
        CASE WHEN pg_catalog.pg_is_in_recovery()
-            THEN coalesce((SELECT r.received_tli FROM pg_catalog.pg_stat_wal_receiver r), c.timeline_id)
+            THEN greatest((SELECT r.received_tli FROM pg_catalog.pg_stat_wal_receiver r), c.timeline_id,
+                          e.min_recovery_end_timeline)
             ELSE ('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int4
        END
-  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c
+  FROM pg_catalog.pg_control_system() s, pg_catalog.pg_control_checkpoint() c,
+       pg_catalog.pg_control_recovery() e

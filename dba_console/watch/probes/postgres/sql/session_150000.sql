@@ -1,5 +1,5 @@
 -- As before, and from 15 on also what GRANT SET ON PARAMETER permits.
-SELECT pg_catalog.set_config(s.name, v.setting, false)
+SELECT pg_catalog.set_config(s.name, v.setting, false), pg_catalog.set_config('role', 'none', false)
   FROM (VALUES ('statement_timeout', $2::text),
                ('lock_timeout', $3::text),
                ('idle_in_transaction_session_timeout', '0'),

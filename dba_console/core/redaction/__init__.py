@@ -1,0 +1,1 @@
+"""Parts of `core.redact`: names of secrets, statements, command lines, other text."""

@@ -1,0 +1,1 @@
+"""The subject memory: page cache, free memory, reclaim and its cost, swap, kernel settings."""

@@ -1,2 +1,0 @@
--- WAL files waiting to be archived, and since when the oldest waits.
-SELECT pg_catalog.count(*), pg_catalog.min(f.modification) FROM pg_catalog.pg_ls_archive_statusdir() f WHERE pg_catalog.right(f.name, 6) = '.ready'

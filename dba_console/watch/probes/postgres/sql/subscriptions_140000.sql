@@ -1,8 +1,0 @@
--- Subscriptions of all databases, and whether their apply worker runs.
-SELECT s.subname::text, d.datname::text, s.subenabled, s.subslotname IS NOT NULL,
-       (SELECT pg_catalog.min(w.pid) FROM pg_catalog.pg_stat_get_subscription(s.oid) w WHERE w.relid IS NULL),
-       NULL::int8, NULL::int8, false
-  FROM pg_catalog.pg_subscription s
-  LEFT JOIN pg_catalog.pg_database d ON d.oid = s.subdbid
- ORDER BY 1, 2
- LIMIT 200

@@ -1,9 +1,0 @@
--- Subscriptions of all databases, whether their apply worker runs, and errors counted since the statistics reset.
-SELECT s.subname::text, d.datname::text, s.subenabled, s.subslotname IS NOT NULL,
-       (SELECT pg_catalog.min(w.pid) FROM pg_catalog.pg_stat_get_subscription(s.oid) w WHERE w.relid IS NULL),
-       e.apply_error_count, e.sync_error_count, s.subdisableonerr
-  FROM pg_catalog.pg_subscription s
-  LEFT JOIN pg_catalog.pg_database d ON d.oid = s.subdbid
-  LEFT JOIN LATERAL pg_catalog.pg_stat_get_subscription_stats(s.oid) e ON true
- ORDER BY 1, 2
- LIMIT 200

@@ -1,0 +1,1 @@
+"""Replication and WAL: standbys, slots, subscriptions, recovery of a standby, archiving, checkpoints."""

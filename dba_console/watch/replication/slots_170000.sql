@@ -1,0 +1,6 @@
+-- 17 added inactive_since, invalidation_reason and synced.
+SELECT slot_name::text AS name, slot_type AS kind, database::text AS database, active_pid, temporary, xmin,
+       catalog_xmin, restart_lsn, confirmed_flush_lsn, wal_status, safe_wal_size, inactive_since, invalidation_reason,
+       synced
+  FROM pg_catalog.pg_replication_slots
+ ORDER BY slot_name

@@ -1,0 +1,1 @@
+"""Safety: checksums, distance to transaction ID wraparound, the xmin horizon, autovacuum, faults in the catalogs."""
