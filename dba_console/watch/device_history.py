@@ -11,9 +11,9 @@ from dba_console.core.sanitize import clean
 from dba_console.watch.block_devices import derive_devices
 from dba_console.watch.findings.phrases import belongs_to_server, holds_server
 from dba_console.watch.findings.rule import RuleContext
-from dba_console.watch.frames.connections import ACTIVE, is_client
 from dba_console.watch.frames.rates import delta
 from dba_console.watch.samples import host, postgres
+from dba_console.watch.session_states import ACTIVE, is_client
 
 # The typical value of a number on this host: the median of its minutes, without the last one, so that a problem that
 # has just started does not distort it.

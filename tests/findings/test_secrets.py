@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import msgpack
 
 from dba_console.watch.findings.finding_events import change_event
-from dba_console.watch.findings.idle_transactions import IdleTransactionLimits
 from dba_console.watch.findings.thresholds import Limits
+from dba_console.watch.idle_transactions import IdleTransactionLimits
 from tests.background import idle_in_transaction
 from tests.clusters import FreshCluster
 from tests.findings.collector import local_agent

@@ -18,12 +18,12 @@ from dba_console.watch.frames.connections import (
     WINDOW_S,
     estimate_growth,
     is_blind,
-    is_client,
     is_still_growing,
     usable_of,
 )
 from dba_console.watch.frames.model import Connections
 from dba_console.watch.samples.postgres import Sessions
+from dba_console.watch.session_states import is_client
 
 KEPT_US = 182_000_000
 """A little more than the window that growth is based on."""

@@ -26,13 +26,14 @@ from dba_console.watch.findings.connection_slots import (
     newcomer_clause,
     server_start_us,
 )
-from dba_console.watch.findings.idle_transactions import IDLE_IN_TRANSACTION, IdleTransactionLimits
+from dba_console.watch.findings.idle_transactions import IDLE_IN_TRANSACTION
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, find_outage, keep_signals_briefly, latch
 from dba_console.watch.findings.thresholds import Judgement, Measured, Ordered, RuleThresholds
-from dba_console.watch.frames.connections import ACTIVE, is_client
 from dba_console.watch.frames.model import Connections
+from dba_console.watch.idle_transactions import IdleTransactionLimits
 from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.postgres import Activity, Sessions
+from dba_console.watch.session_states import ACTIVE, is_client
 
 
 class ConnectionLimits(RuleThresholds, frozen=True):

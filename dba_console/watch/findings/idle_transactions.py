@@ -13,35 +13,11 @@ from dba_console.core.units import human_count, human_duration
 from dba_console.watch.findings import phrases
 from dba_console.watch.findings.lock_waits import LockBlocker, current_waits
 from dba_console.watch.findings.rule import SEVERITY_RANKS, Rule, RuleContext, Signal, keep_signals_briefly
-from dba_console.watch.findings.thresholds import Judgement, Ordered, RuleThresholds
-from dba_console.watch.frames.connections import IN_TRANSACTION, is_client
-from dba_console.watch.frames.sessions import xid_age
+from dba_console.watch.idle_transactions import IdleTransactionLimits
 from dba_console.watch.safety.readings import Xids
 from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.postgres import Activity, Sessions
-
-
-class IdleTransactionLimits(RuleThresholds, frozen=True):
-    """`[findings.connections]`: sessions idle in transaction."""
-
-    family = "connections"
-
-    idle_transaction_s: Judgement[float] = 60.0
-    """A session idle in transaction that has held a transaction id or a snapshot for this long is info."""
-    idle_transaction_warning_s: Judgement[float] = 300.0
-    """And from this time a warning."""
-    idle_transaction_bare_s: Judgement[float] = 900.0
-    """One that holds neither, only its locks, is info from this time."""
-    idle_transaction_blocks_s: Judgement[float] = 2.0
-    """Idle for this long while others wait for it: a warning at once."""
-    idle_transaction_critical_behind: Judgement[int] = 5
-    """This many sessions waiting for it ..."""
-    idle_transaction_critical_s: Judgement[float] = 30.0
-    """... for this long: critical."""
-
-    @classmethod
-    def in_order(cls) -> Ordered:
-        return ((cls.idle_transaction_s, cls.idle_transaction_warning_s),)
+from dba_console.watch.session_states import IN_TRANSACTION, is_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +32,6 @@ class IdleTransaction:
     blocks_s: float
     horizon_xids: int | None
     """Transactions since the oldest row version it keeps VACUUM from removing; None if it holds none."""
-
-
-def is_long_idle_in_transaction(s: RuleContext, row: Activity | None) -> bool:
-    """Whether it is idle in transaction so long that waits for it belong to `idle-in-transaction`."""
-    if row is None or row.state not in IN_TRANSACTION:
-        return False
-    idle_s = age_s(s.facts.server_time_us("pg.activity"), row.state_change)
-    return idle_s is not None and idle_s >= s.limits.of(IdleTransactionLimits).idle_transaction_blocks_s
 
 
 def idle_in_transaction(s: RuleContext) -> Iterator[Signal]:
@@ -108,8 +76,9 @@ def _blocker(s: RuleContext, pid: int) -> LockBlocker | None:
 
 def _horizon_xids(s: RuleContext, row: Activity) -> int | None:
     xids = s.picture.now("pg.xids", Xids)
-    next_xid = None if xids is None else xids.next_xid
-    ages = [age for xid in (row.backend_xmin, row.backend_xid) if (age := xid_age(next_xid, xid)) is not None]
+    if xids is None:
+        return None
+    ages = [age for xid in (row.backend_xmin, row.backend_xid) if (age := xids.age_of(xid)) is not None]
     return max(ages, default=None)
 
 

@@ -21,12 +21,11 @@ from dba_console.watch.findings.phrases import (
 )
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal
 from dba_console.watch.findings.thresholds import Judgement, RuleThresholds
-from dba_console.watch.frames.connections import ACTIVE
 from dba_console.watch.frames.job_sessions import find_jobs, job_name
-from dba_console.watch.frames.sessions import wait_text
 from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.jobs import JobKey, Jobs, JobStatistics, RunningJob
 from dba_console.watch.samples.postgres import Activity, Server
+from dba_console.watch.session_states import ACTIVE, wait_text
 from dba_console.watch.wait_events import explained_wait
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from dba_console.core.units import human_duration
 from dba_console.watch.findings import phrases
-from dba_console.watch.findings.idle_transactions import is_long_idle_in_transaction
 from dba_console.watch.findings.lock_waits import LockBlocker, LockWaits, current_waits
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_briefly, latch
 from dba_console.watch.findings.thresholds import Judgement, Ordered, RuleThresholds
-from dba_console.watch.frames.connections import IN_TRANSACTION
+from dba_console.watch.idle_transactions import is_long_idle_in_transaction
 from dba_console.watch.samples.postgres import Activity, LockWaiter
+from dba_console.watch.session_states import IN_TRANSACTION
 
 
 class LockLimits(RuleThresholds, frozen=True):

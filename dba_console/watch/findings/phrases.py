@@ -12,13 +12,13 @@ from dba_console.core.clock import age_s
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.watch.findings.rule import RuleContext, Value
-from dba_console.watch.frames.connections import IN_TRANSACTION
 from dba_console.watch.frames.job_sessions import find_jobs
 from dba_console.watch.frames.rates import share_pct
 from dba_console.watch.safety.readings import Horizon
 from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.jobs import JobKey
 from dba_console.watch.samples.postgres import WITHHELD, Activity
+from dba_console.watch.session_states import IN_TRANSACTION
 
 LONGEST_QUERY = 80
 LONGEST_NAME = 40

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from dba_console.watch import subjects
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.connections import (
-    ACTIVE,
-    CLIENT,
-    DISABLED,
-    IN_TRANSACTION,
-    count_waiting,
-    is_blind,
-    is_client,
-)
+from dba_console.watch.frames.connections import is_blind
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import done_pct, phase_key
 from dba_console.watch.samples import host, postgres
+from dba_console.watch.session_states import ACTIVE, CLIENT, DISABLED, IN_TRANSACTION, count_waiting, is_client
 
 Point = dict[str, float | None]
 

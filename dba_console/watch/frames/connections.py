@@ -16,6 +16,7 @@ from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import Points, fit_trend, share_pct
 from dba_console.watch.frames.rows import ConnectionGroup
 from dba_console.watch.samples import host, postgres
+from dba_console.watch.session_states import ACTIVE, CLIENT, DISABLED, IN_TRANSACTION, count_waiting, is_client
 
 # Growth of the connections over the last minutes, and when they reach the limit, only while growth continues. A trend
 # over minutes takes a pool that opened all its connections, in one step or in several, for growth until that step is
@@ -67,13 +68,6 @@ def is_still_growing(counts: Points, per_min: float) -> bool:
     return used - least >= max(1.0, per_min * watched_min / 2)
 
 
-CLIENT = "client backend"
-ACTIVE = ("active", "fastpath function call")
-IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
-DISABLED = "disabled"
-"""The state PostgreSQL reports if track_activities is off for the session."""
-
-
 def derive_connections(facts: PictureFacts) -> Connections:
     """Return the connections panel: from pg_stat_activity, in blind mode from process titles."""
     if is_blind(facts):
@@ -90,13 +84,6 @@ def is_blind(facts: PictureFacts) -> bool:
     titles = facts.picture.current.get("host.titles")
     activity = facts.picture.current.get("pg.activity")
     return titles is not None and (activity is None or titles.part.at_us > activity.part.at_us)
-
-
-def is_client(row: postgres.Activity) -> bool:
-    """Check for a client backend. Without a visible type, a session with a user and a database counts as one."""
-    if row.backend_type is None:
-        return row.user is not None and row.database is not None and row.leader_pid is None
-    return row.backend_type == CLIENT
 
 
 def _from_activity(facts: PictureFacts) -> Connections:
@@ -133,11 +120,6 @@ def _hidden_note(sessions: postgres.Sessions) -> str:
 def _untracked_note(untracked: int, used: int) -> str:
     of = "all sessions" if untracked == used else f"{untracked} of {used} sessions"
     return f"track_activities is off for {of}: their state and query are unknown"
-
-
-def count_waiting(rows: Iterable[postgres.Activity]) -> int:
-    """Count sessions that wait for a lock: the server reports waits even if it does not track activities."""
-    return len([row for row in rows if row.wait_event_type == "Lock" and row.state in (*ACTIVE, DISABLED)])
 
 
 def _count_states(panel: Connections, rows: list[postgres.Activity]) -> None:

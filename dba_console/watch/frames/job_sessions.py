@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dba_console.core.sanitize import clean
-from dba_console.watch.frames.connections import ACTIVE
 from dba_console.watch.samples.postgres import Activity
+from dba_console.watch.session_states import ACTIVE
 
 JOBS = ("pg_dump", "pg_dumpall", "pg_restore", "pg_basebackup", "pgcopydb", "vacuumdb", "reindexdb", "clusterdb")
 """application_name as these programs set it (fallback_application_name is the program's name)."""

@@ -11,7 +11,6 @@ import re
 from msgspec.structs import asdict
 
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.connections import ACTIVE
 from dba_console.watch.frames.job_sessions import (
     MIN_ELAPSED_S,
     ClientProgram,
@@ -26,11 +25,11 @@ from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import slope
 from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
-from dba_console.watch.frames.sessions import wait_text
 from dba_console.watch.safety.readings import Horizon
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs, JobsNow, ObjectNow, PhaseNow, ProgramFacts
 from dba_console.watch.samples.postgres import Activity
+from dba_console.watch.session_states import ACTIVE, wait_text
 
 # Rows for dumps and restores as the agent observed them: program, phases and objects. Ages advance from the time of the
 # observation.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.connections import CLIENT
 from dba_console.watch.frames.model import Locks, Sessions
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
@@ -16,9 +15,7 @@ from dba_console.watch.frames.rates import USER_HZ, pair, rate
 from dba_console.watch.frames.rows import LockNode, SessionRow
 from dba_console.watch.safety.readings import Xids
 from dba_console.watch.samples import host, postgres
-
-_HALF = 1 << 31
-
+from dba_console.watch.session_states import CLIENT, wait_text
 
 PROC = "/proc"
 BACKEND_IO = "pg_stat_get_backend_io"
@@ -48,9 +45,8 @@ def derive_sessions(facts: PictureFacts) -> Sessions:
     panel.hidden = sessions.hidden
     processes, usage = _processes(facts)
     xids = facts.picture.now("pg.xids", Xids)
-    next_xid = None if xids is None else xids.next_xid
     panel.rows = [
-        _row(row, sessions.now_us, facts.blocked_by.get(row.pid), processes.get(row.pid), usage.get(row.pid), next_xid)
+        _row(row, sessions.now_us, facts.blocked_by.get(row.pid), processes.get(row.pid), usage.get(row.pid), xids)
         for row in sessions.rows
     ]
     if counts_io:
@@ -64,7 +60,7 @@ def _row(
     blocked_by: list[int] | None,
     process: host.Process | None,
     usage: Usage | None,
-    next_xid: int | None,
+    xids: Xids | None,
 ) -> SessionRow:
     session = SessionRow(
         pid=row.pid,
@@ -79,7 +75,7 @@ def _row(
         xact_age_s=age_s(now_us, row.xact_start),
         query_age_s=age_s(now_us, row.query_start),
         state_age_s=age_s(now_us, row.state_change),
-        xmin_age_xids=xid_age(next_xid, row.backend_xmin),
+        xmin_age_xids=None if xids is None else xids.age_of(row.backend_xmin),
         leader_pid=row.leader_pid,
         blocked_by=blocked_by or [],
         query=row.query,
@@ -163,23 +159,6 @@ def reported_rate(new: int | None, old: int | None, seconds: float, *, is_open: 
     (10.0, None)
     """
     return None if is_open and new == old else rate(new, old, seconds)
-
-
-def wait_text(row: postgres.Activity) -> str | None:
-    """Return `wait_event_type:wait_event`, None for a session that does not wait."""
-    return None if row.wait_event_type is None else f"{row.wait_event_type}:{row.wait_event or ''}"
-
-
-def xid_age(next_xid: int | None, xid: int | None) -> int | None:
-    """Return the transactions since `xid`, which has 32 bits; None if it is newer than the last reading of next_xid.
-
-    >>> xid_age((1 << 32) + 10, 4294967290), xid_age(100, 200), xid_age(None, 3)
-    (16, None, None)
-    """
-    if next_xid is None or xid is None:
-        return None
-    age = (next_xid - xid) & 0xFFFFFFFF
-    return age if age < _HALF else None
 
 
 def _processes(facts: PictureFacts) -> tuple[dict[int, host.Process], dict[int, Usage]]:

@@ -18,10 +18,10 @@ from dba_console.watch.panels.phrases import (
     level_style,
     name_of,
     query_lines,
+    short_state,
     statement,
     text_line,
 )
-from dba_console.watch.panels.sessions import short_state
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,

@@ -45,6 +45,18 @@ def statement(query: str | None, signs: int = 300) -> str:
     return clean(" ".join(beginning.split()))
 
 
+_SHORT_STATES = {
+    "idle in transaction": "idle in txn",
+    "idle in transaction (aborted)": "aborted txn",
+    "fastpath function call": "fastpath",
+}
+
+
+def short_state(state: str | None) -> str:
+    """Return the state of a session in few words: `idle in txn`."""
+    return "" if state is None else _SHORT_STATES.get(state) or clean(state[:40])
+
+
 def query_lines(query: str | None, whole_bytes: int | None) -> list[Line]:
     """Return a query as lines of 200 characters and, if it was cut, how much of it this is."""
     lines: list[Line] = [(Span(text),) for text in wrap_words(query or "", 200)]

@@ -11,7 +11,7 @@ from dba_console.watch.frames.model import Frame, Sessions
 from dba_console.watch.frames.rows import SessionRow
 from dba_console.watch.frames.sessions import BACKEND_IO
 from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import fact, join, name_of, query_lines, statement, text_line
+from dba_console.watch.panels.phrases import fact, join, name_of, query_lines, short_state, statement, text_line
 from dba_console.watch.panels.text_elements import (
     Cell,
     Detail,
@@ -44,11 +44,6 @@ def activity_age(row: SessionRow) -> float | None:
     if row.state is not None and row.state.startswith("idle in transaction"):
         return row.xact_age_s
     return row.state_age_s
-
-
-def short_state(state: str | None) -> str:
-    """Return a state in few words: `idle in txn`."""
-    return "" if state is None else _SHORT_STATES.get(state) or clean(state[:40])
 
 
 def is_client(row: SessionRow) -> bool:
@@ -115,9 +110,7 @@ def _session_row(row: SessionRow) -> TableRow:
             _text_cell(row.user),
             _text_cell(row.application),
             _text_cell(row.client),
-            Cell(_SHORT_STATES.get(state) or clean(state), state)
-            if state is not None
-            else _text_cell(row.backend_type),
+            Cell(short_state(state), state) if state is not None else _text_cell(row.backend_type),
             _text_cell(row.wait, "warn" if row.blocked_by else ""),
             _BLANK if age is None else Cell(human_duration(age), age, age_style(row)),
             _BLANK if row.xact_age_s is None else Cell(human_duration(row.xact_age_s), row.xact_age_s),
@@ -132,13 +125,6 @@ def _session_row(row: SessionRow) -> TableRow:
         lambda: _detail_lines(row),
         copied=query or None,
     )
-
-
-_SHORT_STATES = {
-    "idle in transaction": "idle in txn",
-    "idle in transaction (aborted)": "aborted txn",
-    "fastpath function call": "fastpath",
-}
 
 
 @lru_cache(4096)

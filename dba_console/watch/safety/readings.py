@@ -76,6 +76,18 @@ class Xids(Struct, array_like=True, frozen=True):
     databases: list[DatabaseXid] = []
     tables: list[TableXid] = []
 
+    def age_of(self, xid: int | None) -> int | None:
+        """Return the transactions since `xid`, which has 32 bits; None if it is newer than this reading.
+
+        >>> xids = Xids(now_us=0, next_xid=(1 << 32) + 10, next_mxid=None)
+        >>> xids.age_of(4294967290), xids.age_of(200), xids.age_of(None)
+        (16, None, None)
+        """
+        if self.next_xid is None or xid is None:
+            return None
+        age = (self.next_xid - xid) & 0xFFFFFFFF
+        return age if age < 1 << 31 else None
+
 
 class HorizonHolder(Struct, array_like=True, frozen=True):
     """A holder of the xid horizon."""
