@@ -34,18 +34,18 @@ SETTLED_S = 5.0
 
 def run(smoke: bool = False) -> list[Figure]:
     """Measure two agents of one server in the same seconds, one with a cluster; then let collectors tick in turns."""
-    seconds = 5.0 if smoke else 60.0
+    seconds, settled_s = (2.0, 1.0) if smoke else (60.0, SETTLED_S)
     with ground(200) as here, own_directories() as place, _cluster(here, place):
         with _agent(here.cluster.dsn(dbname="template1"), place, "alone") as alone, _agent(
             here.dsn, place, "cluster"
         ) as watching:  # fmt: skip
             while len(here.pid_of("dba-console")) < 3:  # two agents, and the connection to node db1
                 time.sleep(0.5)
-            time.sleep(SETTLED_S)
+            time.sleep(settled_s)
             spent = _spent(alone, watching, seconds)
             grown_mb = resident_mb(watching) - resident_mb(alone)
         one, several = _ticks(here.dsn, 5 if smoke else 40)
-    seen_s = [_split_brain(number / 5) for number in range(1 if smoke else 10)]
+    seen_s = [_split_brain(settled_s + number / 5) for number in range(1 if smoke else 10)]
     text = f"{spent[1]:.2f} ms/s against {spent[0]:.2f} ms/s"
     took = f"median {several:.1f} ms against {one:.1f} ms"
     return [
@@ -108,7 +108,7 @@ def _cpu_ms(pid: int) -> float:
     return sum(int(one.read_text().split()[0]) for one in threads) / 1e6
 
 
-def _split_brain(phase_s: float) -> float:
+def _split_brain(settled_s: float) -> float:
     """Return the seconds from the call of pg_promote() to the sample with the finding, both by this host's clock."""
     with Cluster(durable=False) as primary, own_directories() as place, ExitStack() as around:
         standby = make_standby(primary, slot="to_db2")
@@ -120,7 +120,7 @@ def _split_brain(phase_s: float) -> float:
         client = AgentClient.connect(wait_for_agent().path, role="show")
         around.callback(client.close)
         _next(client, lambda part: part.name == "cluster" and all(node.answers for node in part.decode().nodes))
-        time.sleep(SETTLED_S + phase_s)
+        time.sleep(settled_s)
         begun_us = time.time_ns() // 1000
         standby.psql("select pg_promote()")
         found_us = _next(client, lambda part: part.name == "findings" and _open(part.decode(), "split-brain"))

@@ -24,11 +24,11 @@ Measured = tuple[float, str]
 
 def run(smoke: bool = False) -> list[Figure]:
     """Measure the agent alone and the agent with a console, each against pg_activity with a refresh of 1 s."""
-    return [*_figures("busy", 1, smoke), *_figures("calm", WINDOWS, smoke)]
+    busy = [] if smoke else _figures("busy", 1, 60.0)
+    return [*busy, *(_figures("calm", 1, 2.0) if smoke else _figures("calm", WINDOWS, 60.0))]
 
 
-def _figures(load: Load, windows: int, smoke: bool) -> list[Figure]:
-    seconds, windows = (5.0, 1) if smoke else (60.0, windows)
+def _figures(load: Load, windows: int, seconds: float) -> list[Figure]:
     with ground(200, _SPARE[load], load) as here, own_directories():
         alone, agent_mb = _alone(here, seconds, windows)
         both, console_mb = _with_console(here, seconds, windows)

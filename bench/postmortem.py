@@ -35,12 +35,12 @@ class Made(NamedTuple):
 
 def run(smoke: bool = False) -> list[Figure]:
     """Measure the command as users run it."""
-    seconds, wanted, rounds = (15, 2 * HOUR, 1) if smoke else (500, DAY, 5)
+    seconds, wanted, rounds, events = (10, 2 * HOUR, 1, 2000) if smoke else (500, DAY, 5, NOISE)
     began_s = HOUR // 2 if smoke else BEGAN_S
     blocks, _ = record_blocks(seconds)
     figures = []
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
-        for number, noise in enumerate((0, NOISE)):
+        for number, noise in enumerate((0, events)):
             scratch = Path(place, str(number))
             scratch.mkdir()
             day = write_day(scratch, blocks, wanted, lambda start_us, noise=noise: _events(start_us, began_s, noise))  # type: ignore[misc]

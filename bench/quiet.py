@@ -25,7 +25,7 @@ from bench.quiet_load.verdict import SEVERITIES, Found, by_rule, count, findings
 
 Mode = Literal["live", "today", "disturbed"]
 DIARY = "diary.jsonl"
-SMOKE_S = 40.0
+SMOKE_S = 15.0
 
 
 def live(directory: Path, span_s: float) -> None:

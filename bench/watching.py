@@ -103,13 +103,13 @@ def _under_keeper(argv: Sequence[str]) -> float:
 
 
 @contextmanager
-def _agent_and_console(cluster: Cluster) -> Iterator[Callable[[], float]]:
+def _agent_and_console(cluster: Cluster, settled_s: float) -> Iterator[Callable[[], float]]:
     """Run a recording agent and a console; yield a function that returns the CPU of both, ms."""
     with own_directories(), Terminal("watching") as screen:
         screen.start([PROGRAM, cluster.dsn()])
         screen.wait_for("usable", 60)
         pids = [wait_for_agent().pid, screen.pid()]
-        time.sleep(SETTLED_S)
+        time.sleep(settled_s)
         yield lambda: sum(map(cpu_ms, pids))
 
 
@@ -118,7 +118,7 @@ def _figures(what: str, measured: Callable[[Timer], float], rounds: int, cluster
     used_ms: list[float] = []
 
     def watched(timer: Timer) -> float:
-        with _agent_and_console(cluster) as used:
+        with _agent_and_console(cluster, SETTLED_S if rounds > 1 else 0.5) as used:
             before = used()
             seconds = measured(timer)
             used_ms.append((used() - before) / seconds)
