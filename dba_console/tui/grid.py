@@ -429,25 +429,30 @@ MIN_CURRENT, MIN_OTHER = 10, 4
 def divide_height(rows: Sequence[int], current: int, height: int) -> list[int]:
     """Return lines for each table, title and headings included, that add up to `height`; 0 for a hidden table.
 
-    `rows` are the tables' row counts, `current` is the index of the one in use. If all fit, each gets what it needs and
-    the last one the rest; otherwise the others get little and the one in use the rest.
+    `rows` are the tables' row counts, `current` is the index of the one in use. Others are shown while the one in use
+    keeps MIN_CURRENT lines, or all that it needs. What is left goes to the one in use, then to the others in order.
 
     >>> divide_height([3, 2], 0, 20), divide_height([50, 2], 0, 20)
     ([5, 15], [16, 4])
     >>> divide_height([50, 50], 0, 12), divide_height([50, 9], 1, 20)
-    ([12, 0], [4, 16])
+    ([12, 0], [9, 11])
+    >>> divide_height([0, 9, 0, 3], 0, 15)
+    [3, 5, 3, 4]
     """
     needed = [2 + max(1, count) for count in rows]
-    if sum(needed) <= height:
-        return [*needed[:-1], height - sum(needed[:-1])]
     given = [0] * len(rows)
-    left = height
+    given[current] = min(needed[current], MIN_CURRENT, height)
+    left = height - given[current]
     for index, need in enumerate(needed):
-        other = min(need, MIN_OTHER)
-        if index != current and left - other >= MIN_CURRENT:
-            given[index] = other
-            left -= other
-    given[current] = left
+        if index != current and min(need, MIN_OTHER) <= left:
+            given[index] = min(need, MIN_OTHER)
+            left -= given[index]
+    shown = [index for index, lines in enumerate(given) if lines]
+    for index in (current, *shown):
+        more = min(left, needed[index] - given[index])
+        given[index] += more
+        left -= more
+    given[shown[-1]] += left
     return given
 
 

@@ -28,8 +28,11 @@ def test_tables_share_exactly_the_available_rows_and_the_active_one_is_always_sh
     given_lines = divide_height(rows, current, height)
     assert sum(given_lines) == height
     assert given_lines[current] >= min(height, 3)
-    if sum(2 + max(1, count) for count in rows) > height >= MIN_CURRENT:
-        assert given_lines[current] >= MIN_CURRENT
+    assert given_lines[current] >= min(height, MIN_CURRENT, 2 + max(1, rows[current]))
+
+
+def test_a_short_table_leaves_its_space_to_the_next_ones() -> None:
+    assert divide_height([0, 4, 0, 8], 0, 15) == [3, 5, 3, 4]
 
 
 @given(st.sampled_from(sorted(PANELS)), st.integers(40, 200), st.integers(8, 60), st.booleans())
