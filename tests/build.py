@@ -19,7 +19,6 @@ from dba_console.watch.frames.model import (
     Events,
     Finding,
     Frame,
-    Locks,
     Progress,
     SelfFrame,
     Sessions,
@@ -29,7 +28,6 @@ from dba_console.watch.frames.picture import Picture
 from dba_console.watch.frames.rows import (
     ConnectionGroup,
     EventRow,
-    LockNode,
     NodeRow,
     NodeSlot,
     PoolerRow,
@@ -37,6 +35,7 @@ from dba_console.watch.frames.rows import (
     SessionRow,
 )
 from dba_console.watch.io.panel import IoPanel, ServerIoRow
+from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.memory.panel import MemoryPanel, NumaRow
 from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow
 from dba_console.watch.safety.panel import ChecksumRow, HorizonRow, SafetyPanel, XidRow, XidTable
@@ -130,10 +129,10 @@ def busy_frame() -> Frame:
         target=_target(),
         connections=_connections(),
         progress=_progress(),
-        locks=_locks(),
         panels={
             "disks": _disks(),
             "io": _io(),
+            "locks": _locks(),
             "memory": _memory(),
             "replication": _replication(),
             "safety": _safety(),
@@ -466,7 +465,7 @@ def _progress() -> Progress:
     )
 
 
-def _locks() -> Locks:
+def _locks() -> LocksPanel:
     waiters = [
         LockNode(
             pid=8200 + step,
@@ -512,7 +511,7 @@ def _locks() -> Locks:
         waiters=[blocked],
         behind=3,
     )
-    return Locks(age_s=0.1, waiting=3, longest_wait_s=42.0, trees=[root])
+    return LocksPanel(age_s=0.1, waiting=3, longest_wait_s=42.0, trees=[root])
 
 
 def _replication() -> ReplicationPanel:

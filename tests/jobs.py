@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dba_console.jobs.archives.previous_run import RunPhase
 from dba_console.jobs.history.past_jobs import PastRun, PastRuns
-from dba_console.watch.frames.model import Frame, Locks, Progress
-from dba_console.watch.frames.rows import JobCounts, LockNode, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.frames.model import Frame, Progress
+from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.locks.panel import LockNode, LocksPanel
 
 GB = 1 << 30
 DAY_US = 86_400_000_000
@@ -65,7 +66,7 @@ def _phases(tables: int) -> list[PhaseRow]:
     ]  # fmt: skip
 
 
-def waiters() -> Locks:
+def waiters() -> LocksPanel:
     """Three sessions behind two of the dump's."""
     rows = [
         LockNode(pid=8123 + place, application="app", wait_s=42.0 - place, query="alter table orders add x int")
@@ -73,12 +74,12 @@ def waiters() -> Locks:
     ]
     trees = [LockNode(pid=8001, waiters=[rows[0]]), LockNode(pid=8003, waiters=[rows[1]])]
     trees[0].waiters[0].waiters = [rows[2]]
-    return Locks(age_s=0.1, waiting=3, trees=trees)
+    return LocksPanel(age_s=0.1, waiting=3, trees=trees)
 
 
 def frame_of(*rows: ProgressRow) -> Frame:
     """A frame with these jobs under way."""
-    return Frame(at_us=NOW_US, progress=Progress(age_s=0.1, operations=list(rows)), locks=waiters())
+    return Frame(at_us=NOW_US, progress=Progress(age_s=0.1, operations=list(rows)), panels={"locks": waiters()})
 
 
 def nightly_runs(

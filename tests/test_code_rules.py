@@ -17,7 +17,7 @@ PACKAGE = ROOT / "dba_console"
 TESTS = ROOT / "tests"
 HEAVY = {"textual", "rich", "psycopg", "psutil", "typer", "asyncio", "msgspec", "sqlite3"}
 SAME_NAME = {
-    **dict.fromkeys(("Locks", "Sessions"), "what was read, and its panel"),
+    **dict.fromkeys(("Sessions",), "what was read, and its panel"),
     "Span": "a piece of a line, and a time from one moment to another",
 }
 """Classes that share a name, and why."""

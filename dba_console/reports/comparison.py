@@ -21,6 +21,7 @@ from dba_console.watch.frames import rows
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame, chart_titles
 from dba_console.watch.frames.picture import Picture, PictureFacts
+from dba_console.watch.locks.panel import LockNode
 from dba_console.watch.panel import unit_of
 from dba_console.watch.panels.text_elements import clean
 from dba_console.watch.panels.time_formats import date_and_time
@@ -61,7 +62,7 @@ _NAMED_CHANGE = 6.0
 _FINDING_WEIGHT = {"critical": 20.0, "warning": 12.0, "info": 3.0}
 _KEYS: dict[type[Struct], tuple[str, ...]] = {
     rows.SessionRow: ("pid", "backend_start"),
-    rows.LockNode: ("pid", "backend_start"),
+    LockNode: ("pid", "backend_start"),
     HorizonRow: ("kind", "who"),
     rows.PoolerRow: ("name", "database"),
     StandbyRow: ("application", "client"),
@@ -347,7 +348,7 @@ def _rows_change(area: str, table: str, kind: str, found: list[Any], counts: tup
 
 def _grouped(found: list[Any], names: list[str]) -> Counter[str]:
     """Return the names; many sessions are counted by what they have in common."""
-    if len(found) <= 3 or not isinstance(found[0], rows.SessionRow | rows.LockNode):
+    if len(found) <= 3 or not isinstance(found[0], rows.SessionRow | LockNode):
         return Counter(names)
     return Counter(", ".join(filter(None, (row.application, row.user, row.database))) or "?" for row in found)
 
@@ -367,7 +368,7 @@ def _flat(values: Sequence[Any]) -> Iterator[Any]:
     """Yield rows and the rows of the same kind below them, as the sessions that wait for one."""
     for value in values:
         yield value
-        if isinstance(value, rows.LockNode):
+        if isinstance(value, LockNode):
             yield from _flat(value.waiters)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from dba_console.demo.clients import Clients
 from dba_console.demo.cluster import Cluster
-from dba_console.watch.findings.locks import LockLimits
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.idle_transactions import IdleTransactionLimits
+from dba_console.watch.locks.rules import LockLimits
 from dba_console.watch.samples.postgres import Locks
 from tests.background import idle_in_transaction, session, wait_until
 from tests.clusters import FreshCluster

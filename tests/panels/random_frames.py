@@ -13,7 +13,7 @@ import msgspec
 from dba_console.watch import subjects
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import LockNode
+from dba_console.watch.locks.panel import LockNode
 
 _TEXTS = (
     "", "public.orders", "select *\nfrom t\twhere a = '\x00'", "\x1b[2J\x1b]0;owned\x07", "表" * 40, "e\u0301" * 30,

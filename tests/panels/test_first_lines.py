@@ -6,7 +6,8 @@ from msgspec import structs
 
 from dba_console.runbooks.walkthrough_layout import panel_lines
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, Locks
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.locks.panel import LocksPanel
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.samples.cluster import CutoverMark
@@ -26,6 +27,6 @@ def test_the_line_that_a_run_shows_of_a_cluster_begins_with_how_long_its_clients
 
 
 def test_without_waiting_sessions_no_longest_wait_is_shown() -> None:
-    locks = Locks(waiting=0)
-    head = PANELS["locks"].full(Frame(locks=locks), 80, ChartHistory()).head
+    locks = LocksPanel(waiting=0)
+    head = PANELS["locks"].full(Frame(panels={"locks": locks}), 80, ChartHistory()).head
     assert [line_text(one) for one in head] == ["waiting 0"]

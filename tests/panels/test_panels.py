@@ -10,10 +10,11 @@ from msgspec import structs
 from dba_console.watch.block_devices import Device
 from dba_console.watch.disks.panel import MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame, Locks, Progress, Sessions
-from dba_console.watch.frames.rows import EventRow, LockNode, ProgressRow, SessionRow
+from dba_console.watch.frames.model import Connections, Frame, Progress, Sessions
+from dba_console.watch.frames.rows import EventRow, ProgressRow, SessionRow
 from dba_console.watch.io.panel import ServerIoRow
-from dba_console.watch.panels.locks import walk_trees
+from dba_console.watch.locks.layout import walk_trees
+from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.sessions import session_order
 from dba_console.watch.panels.text_elements import Table, TableRow, line_text, move_spare_columns_last
@@ -119,13 +120,17 @@ def test_the_longest_wait_is_shown_with_its_root_blocker() -> None:
 
 def test_a_blocker_without_a_session_is_shown_as_a_prepared_transaction() -> None:
     root = LockNode(pid=0, waiters=[LockNode(pid=7, wait_s=3.0)], behind=1)
-    frame = Frame(locks=Locks(waiting=1, longest_wait_s=3.0, trees=[root]))
+    frame = Frame(panels={"locks": LocksPanel(waiting=1, longest_wait_s=3.0, trees=[root])})
     assert "← prepared transaction" in compact("locks", frame)[0]
 
 
 def test_a_session_behind_two_blockers_is_two_rows() -> None:
     waiter = LockNode(pid=7, backend_start="2026-11-20T14:00:00Z", wait_s=3.0)
-    frame = Frame(locks=Locks(waiting=1, trees=[LockNode(pid=1, waiters=[waiter]), LockNode(pid=2, waiters=[waiter])]))
+    frame = Frame(
+        panels={
+            "locks": LocksPanel(waiting=1, trees=[LockNode(pid=1, waiters=[waiter]), LockNode(pid=2, waiters=[waiter])])
+        }
+    )
     keys = [row.key for row in table("locks", frame, "locks").rows]
     assert len(keys) == len(set(keys)) == 4
 
@@ -353,7 +358,7 @@ def test_a_base_backup_has_no_database_and_an_unknown_one_is_unknown() -> None:
 def test_a_blocker_whose_waiters_are_listed_under_another_shows_the_sessions_it_blocks() -> None:
     first = LockNode(pid=1, behind=1, waiters=[LockNode(pid=7, wait_s=3.0, also_blocked_by=[2])])
     second = LockNode(pid=2, state="idle in transaction")
-    frame = Frame(locks=Locks(waiting=1, longest_wait_s=3.0, trees=[first, second]))
+    frame = Frame(panels={"locks": LocksPanel(waiting=1, longest_wait_s=3.0, trees=[first, second])})
     lines = compact("locks", frame, 100)
     assert "also blocks 7" in next(one for one in lines if one.startswith("2 "))
     assert ", blocks " not in next(one for one in lines if one.startswith("2 "))
@@ -364,7 +369,7 @@ def test_a_blocker_whose_waiters_are_listed_under_another_shows_the_sessions_it_
 
 def test_the_application_of_a_blocker_is_in_the_table_at_120_columns() -> None:
     shown = move_spare_columns_last(table("locks", busy_frame(), "locks"), 120)
-    assert [column.id for column in shown.columns][-4:] == ["user", "database", "xact", "behind"]
+    assert [column.id for column in shown.columns][-4:] == ["user", "database", "xact_s", "behind"]
 
 
 def test_at_160_columns_a_third_of_the_line_is_left_for_the_query() -> None:

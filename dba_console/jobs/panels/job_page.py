@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import LockNode, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.frames.rows import ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.locks.panel import LockNode
 from dba_console.watch.panels.phrases import bar, fact, integer, join, name_of, reflow, text_line, xids_text
 from dba_console.watch.panels.progress import (
     amount_text,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from dba_console.watch import subjects
-from dba_console.watch.findings.rule import SEVERITY_RANKS, CausalLink, Rule, Signal, effect_is, same_evidence
+from dba_console.watch.findings.rule import SEVERITY_RANKS, CausalLink, Rule, Signal
 from dba_console.watch.samples.findings import Severity
 
 # Which rule explains which: declared once, most likely cause first; within a subject by the subject.
@@ -49,16 +49,6 @@ LINKS: tuple[CausalLink, ...] = (
     CausalLink("connection-storm", "lock-blocker", applies=_holds_slots),
     CausalLink("connection-storm", "dump-blocks", applies=_holds_slots),
     CausalLink("connection-storm", "idle-in-transaction", applies=_holds_slots),
-    CausalLink("lock-queue", "idle-in-transaction", applies=same_evidence("root_pid", "pid")),
-    CausalLink("lock-queue", "wraparound-vacuum", applies=same_evidence("root_pid", "pid")),
-    CausalLink("lock-blocker", "idle-in-transaction", applies=same_evidence("root_pid", "pid")),
-    CausalLink("lock-blocker", "wraparound-vacuum", applies=same_evidence("root_pid", "pid")),
-    # A queue that grew behind a single blocked session: from then on the queue is reported.
-    CausalLink("dump-blocks", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
-    CausalLink("lock-blocker", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
-    # An active session that blocks others while the disk is stalled is itself blocked.
-    CausalLink("lock-blocker", "io-stalled", applies=effect_is("root_state", "active")),
-    CausalLink("dump-blocks", "dump-late", "; ", same_evidence("root_pid", "pid")),
     CausalLink("lane-stuck", "io-stalled"),
     CausalLink("console-blind", "connection-storm"),
     CausalLink("console-blind", "connections-filling"),

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from dba_console.core.clock import age_s
 from dba_console.core.units import human_count, human_duration
 from dba_console.watch.findings import phrases
-from dba_console.watch.findings.lock_waits import LockBlocker, current_waits
 from dba_console.watch.findings.rule import SEVERITY_RANKS, Rule, RuleContext, Signal, keep_signals_briefly
 from dba_console.watch.idle_transactions import IdleTransactionLimits
+from dba_console.watch.lock_waits import LockBlocker, current_waits
 from dba_console.watch.safety.readings import Xids
 from dba_console.watch.samples.findings import Severity
 from dba_console.watch.samples.postgres import Activity, Sessions

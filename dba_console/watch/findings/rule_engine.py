@@ -19,7 +19,6 @@ from dba_console.watch.findings import (
     connections,
     console,
     jobs,
-    locks,
 )
 from dba_console.watch.findings.finding_events import FindingChange, FindingMarks, Kind, changes_between
 from dba_console.watch.findings.finding_groups import (
@@ -40,7 +39,7 @@ from dba_console.watch.samples.findings import FindingNow, FindingsNow, Severity
 
 FAMILIES = (
     Family("Connections", "connections", connections.RULES, connections.THRESHOLDS),
-    Family("Locks", "locks", locks.RULES, locks.THRESHOLDS),
+    subjects.families()["locks"],
     subjects.families()["io"],
     subjects.families()["memory"],
     subjects.families()["safety"],

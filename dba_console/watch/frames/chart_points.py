@@ -47,7 +47,7 @@ def _connections(point: Point, facts: PictureFacts) -> None:
         point["connections.active"] = sum(map(states.count, ACTIVE))
         point["connections.idle"] = states.count("idle")
         point["connections.idle_in_transaction"] = sum(map(states.count, IN_TRANSACTION))
-    point["connections.waiting"] = point["locks.waiting"] = count_waiting(rows)
+    point["connections.waiting"] = count_waiting(rows)
 
 
 def _progress(point: Point, facts: PictureFacts) -> None:

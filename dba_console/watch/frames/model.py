@@ -15,7 +15,6 @@ from dba_console.watch import subjects
 from dba_console.watch.frames.rows import (
     ConnectionGroup,
     EventRow,
-    LockNode,
     NodeRow,
     PoolerRow,
     ProgressRow,
@@ -58,12 +57,6 @@ class Connections(PanelFrame, kw_only=True):
 
 class Progress(PanelFrame, kw_only=True):
     operations: list[ProgressRow] = []
-
-
-class Locks(PanelFrame, kw_only=True):
-    waiting: Annotated[int | None, Charted("waiting for locks", "pg.activity")] = None
-    longest_wait_s: float | None = None
-    trees: list[LockNode] = []
 
 
 class ClusterPanel(PanelFrame, kw_only=True):
@@ -172,7 +165,6 @@ class Frame(Struct, kw_only=True):
     target: TargetFrame = field(default_factory=TargetFrame)
     connections: Connections = field(default_factory=Connections)
     progress: Progress = field(default_factory=Progress)
-    locks: Locks = field(default_factory=Locks)
     sessions: Sessions = field(default_factory=Sessions)
     events: Events = field(default_factory=Events)
     cluster: ClusterPanel = field(default_factory=ClusterPanel)

@@ -82,30 +82,6 @@ class ConnectionGroup(Struct, kw_only=True):
     oldest_idle_s: float | None = None
 
 
-class LockNode(Struct, kw_only=True):
-    """A backend in a lock wait tree. `pid` 0 is a prepared transaction, which no session owns."""
-
-    pid: int
-    backend_start: str | None = None
-    user: str | None = None
-    database: str | None = None
-    application: str | None = None
-    state: str | None = None
-    relation: str | None = None
-    mode: str | None = None
-    """The mode it waits for, or, for a root, the mode it holds."""
-    wait_s: float | None = None
-    xact_s: float | None = None
-    query: str | None = None
-    query_bytes: int | None = None
-    """Length of the whole query if `query` is cut."""
-    waiters: list[LockNode] = []
-    behind: int = 0
-    """Sessions below it in the tree, all levels."""
-    also_blocked_by: list[int] = []
-    """Further blockers of a waiter, besides the one it is shown under."""
-
-
 class SessionRow(Struct, kw_only=True):
     pid: int
     backend_start: str | None = None

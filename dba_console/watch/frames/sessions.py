@@ -1,4 +1,4 @@
-"""Sessions panel (pg_stat_activity joined with the host's process data) and locks panel (lock wait trees).
+"""Sessions panel: pg_stat_activity joined with the host's process data.
 
 Ages use the server's clock, never the host's: the two may differ.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.model import Locks, Sessions
+from dba_console.watch.frames.model import Sessions
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import USER_HZ, pair, rate
-from dba_console.watch.frames.rows import LockNode, SessionRow
+from dba_console.watch.frames.rows import SessionRow
 from dba_console.watch.safety.readings import Xids
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.session_states import CLIENT, wait_text
@@ -185,121 +185,3 @@ def _usage(new: host.Process, old: host.Process, seconds: float) -> Usage:
         rate(new.read_bytes, old.read_bytes, seconds),
         rate(new.write_bytes, old.write_bytes, seconds),
     )
-
-
-# Lock wait trees, from the root blockers down. Each waiter is in the trees once, under one of its blockers, so the
-# numbers below a root add up; its other blockers are listed on it. A cycle (a deadlock not yet detected) is opened at
-# its longest waiter.
-
-DEEPEST = 40
-"""Maximum levels of a tree; deeper waiters are shown at this level, since a chain of a thousand cannot be drawn."""
-PREPARED = 0
-"""pg_blocking_pids() returns 0 for a prepared transaction."""
-
-
-def derive_locks(facts: PictureFacts) -> Locks:
-    """Return the locks panel; an empty list without waits, None if unknown."""
-    panel = fill_status(Locks(), facts.picture, "pg.locks")
-    waiters = facts.waiters
-    if waiters is None:
-        return panel
-    if not waiters and facts.sessions is not None:
-        # That no session waits may be known from the sessions alone: then those were read.
-        fill_status(panel, facts.picture, "pg.activity")
-    panel.waiting = len(waiters)
-    nodes = _nodes(waiters, facts)
-    waits = [node.wait_s for node in nodes.values() if node.wait_s is not None]
-    panel.longest_wait_s = max(waits, default=None)
-    roots = _build_trees(nodes, {waiter.pid: waiter.blocked_by for waiter in waiters})
-    panel.trees = sorted((nodes[pid] for pid in roots), key=lambda node: (-node.behind, node.pid))
-    return panel
-
-
-def _nodes(waiters: list[postgres.LockWaiter], facts: PictureFacts) -> dict[int, LockNode]:
-    """Return a node for each waiter and each blocker."""
-    now_us = facts.server_time_us("pg.locks")
-    locks = facts.picture.now("pg.locks", postgres.Locks)
-    held = {} if locks is None else {lock.pid: lock for lock in locks.held}
-    waiting = {waiter.pid: waiter for waiter in waiters}
-    blockers = {pid for waiter in waiters for pid in waiter.blocked_by}
-    nodes = {}
-    for pid in [*waiting, *sorted(blockers - waiting.keys())]:
-        node = nodes[pid] = _node(pid, facts)
-        if pid in waiting:
-            waiter = waiting[pid]
-            node.mode, node.relation = waiter.mode, waiter.relation or waiter.locktype
-            node.wait_s = age_s(now_us, waiter.wait_start)
-        elif pid in held:
-            node.mode, node.relation = held[pid].mode, held[pid].relation or held[pid].locktype
-    return nodes
-
-
-def _node(pid: int, facts: PictureFacts) -> LockNode:
-    if pid == PREPARED:
-        return LockNode(pid=pid, state="prepared transaction")
-    row = facts.by_pid.get(pid)
-    if row is None:
-        return LockNode(pid=pid)
-    return LockNode(
-        pid=pid,
-        backend_start=rfc3339(row.backend_start),
-        user=row.user,
-        database=row.database,
-        application=row.application,
-        state=row.state,
-        xact_s=age_s(facts.server_time_us("pg.activity"), row.xact_start),
-        query=row.query,
-        query_bytes=row.query_bytes,
-    )
-
-
-def _build_trees(nodes: dict[int, LockNode], blocked_by: dict[int, list[int]]) -> list[int]:
-    """Put every waiter under one blocker and count the sessions below; return the roots."""
-    parents = {pid: _parent(pid, blockers, blocked_by) for pid, blockers in blocked_by.items()}
-    children: dict[int | None, list[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
-    roots = [pid for pid in nodes if parents.get(pid) is None]
-    order = _link_waiters(roots, nodes, children)
-    left = nodes.keys() - order
-    while left:
-        # Only cycles remain: all sessions in them wait.
-        first = min(left, key=lambda pid: (-(nodes[pid].wait_s or 0.0), pid))
-        children[parents[first]].remove(first)
-        parents[first] = None
-        roots.append(first)
-        order.update(_link_waiters([first], nodes, children))
-        left = nodes.keys() - order
-    for pid, blockers in blocked_by.items():
-        nodes[pid].also_blocked_by = sorted({blocker for blocker in blockers if blocker != parents[pid]})
-    for root in roots:
-        _count_behind(nodes[root])
-    return roots
-
-
-def _parent(pid: int, blockers: list[int], blocked_by: dict[int, list[int]]) -> int | None:
-    """Return the blocker to show it under: one that does not wait, since ending that one helps; else the first."""
-    others = [blocker for blocker in blockers if blocker != pid]
-    free = [blocker for blocker in others if blocker not in blocked_by]
-    return next(iter(free or others), None)
-
-
-def _link_waiters(roots: list[int], nodes: dict[int, LockNode], children: dict[int | None, list[int]]) -> set[int]:
-    """Link nodes from the roots down, without recursion; return the pids reached."""
-    seen = set(roots)
-    todo = [(pid, nodes[pid], 1) for pid in roots]
-    while todo:
-        pid, shown_under, depth = todo.pop()
-        for child in sorted(children.get(pid, ()), key=lambda each: (-(nodes[each].wait_s or 0.0), each)):
-            if child in seen:
-                continue
-            seen.add(child)
-            shown_under.waiters.append(nodes[child])
-            deeper = depth + 1 < DEEPEST
-            todo.append((child, nodes[child] if deeper else shown_under, depth + 1 if deeper else depth))
-    return seen
-
-
-def _count_behind(node: LockNode) -> int:
-    node.behind = sum(1 + _count_behind(waiter) for waiter in node.waiters)
-    return node.behind

@@ -10,7 +10,6 @@ from dba_console.watch.panels import (
     console_usage,
     events,
     findings,
-    locks,
     progress,
     sessions,
 )
@@ -19,7 +18,6 @@ from dba_console.watch.subjects import PANEL_NAMES
 _UNDECLARED = (
     Layout(name="connections", title="Connections", key="1", compact=connections.compact, full=connections.detail),
     Layout(name="progress", title="Dump & restore", key="5", compact=progress.compact, full=progress.detail),
-    Layout(name="locks", title="Locks", key="6", compact=locks.compact, full=locks.detail),
     Layout(name="sessions", title="Sessions", key="9", compact=sessions.compact, full=sessions.detail),
     Layout(name="events", title="Events", key="0", compact=events.compact, full=events.detail),
     Layout(name="cluster", title="Cluster", key="o", compact=cluster.compact, full=cluster.detail),

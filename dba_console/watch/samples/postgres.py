@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from dba_console.watch.part import RelationName
+
 MAX_QUERY_BYTES = 4096
 """Longer queries are cut to this (activity.sql)."""
 WITHHELD = '<not read: agent.query_texts = "none">'
@@ -148,7 +150,7 @@ class LockWaiter(Struct, array_like=True, frozen=True):
     """pg_blocking_pids(pid): hard and soft blockers; 0 stands for a prepared transaction."""
     locktype: str
     mode: str
-    relation: str | None
+    relation: RelationName | None
     """schema.name in the connected database, else `database/OID`."""
     wait_start: int | None
     """pg_locks.waitstart (14+), None before 14 or for a wait that just began."""
@@ -159,7 +161,7 @@ class HeldLock(Struct, array_like=True, frozen=True):
 
     pid: int
     mode: str
-    relation: str | None
+    relation: RelationName | None
     locktype: str
 
 

@@ -29,7 +29,6 @@ _PART_KINDS = (
     PartKind("host.control", host.ControlFile, 10, "pg_control and postmaster.pid"),
     PartKind("pg.server", postgres.Server, 30, "identity, settings, roles, databases"),
     PartKind("pg.activity", postgres.Sessions, 1, "pg_stat_activity"),
-    PartKind("pg.locks", postgres.Locks, 1, "lock waits"),
     PartKind("pg.progress", postgres.Operations, 1, "pg_stat_progress_*"),
     PartKind("self", console.AgentHealth, 1, "the console's own cost"),
     PartKind("findings", findings.FindingsNow, 10, "open findings"),

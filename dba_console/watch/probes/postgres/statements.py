@@ -48,7 +48,6 @@ class PartStatements:
 
 _UNDECLARED: dict[str, PartStatements] = {
     "pg.activity": PartStatements("activity"),
-    "pg.locks": PartStatements("locks"),
     "pg.progress": PartStatements("progress"),
     "pg.server": PartStatements("server", ("control", "settings", "databases", "roles", "tablespaces", "extensions")),
 }

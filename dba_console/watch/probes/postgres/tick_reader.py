@@ -14,6 +14,7 @@ from msgspec import convert
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.units import human_duration
+from dba_console.watch.locks.decoder import locks_of
 from dba_console.watch.probes.postgres.binary_results import ResultRows, Row, decode_name
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed as ConnectFailed
@@ -23,10 +24,7 @@ from dba_console.watch.probes.postgres.oid_names import oid_array
 from dba_console.watch.probes.postgres.pipeline import SegmentAnswer, statement
 from dba_console.watch.probes.postgres.progress_readings import operations_of
 from dba_console.watch.probes.postgres.query_texts import HIDDEN
-from dba_console.watch.probes.postgres.readings import (
-    ActivityDecoder,
-    locks_of,
-)
+from dba_console.watch.probes.postgres.readings import ActivityDecoder
 from dba_console.watch.probes.postgres.row_decoder import PartDecoder
 from dba_console.watch.probes.postgres.server_locality import Locality
 from dba_console.watch.probes.postgres.statements import (

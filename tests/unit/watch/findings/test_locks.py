@@ -6,11 +6,11 @@ import pytest
 from msgspec import structs
 
 from dba_console.watch.findings.connections import RULES as CONNECTIONS
-from dba_console.watch.findings.locks import RULES as LOCKS
+from dba_console.watch.locks.rules import FAMILY
 from tests.readings import activity
 from tests.unit.watch.findings.server_ticks import ServerTicks, waiting
 
-RULES = (*LOCKS, *CONNECTIONS)
+RULES = (*FAMILY.rules, *CONNECTIONS)
 DUMP, MIGRATION, HOLDER = 8001, 8123, 8200
 
 

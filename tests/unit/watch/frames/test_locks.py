@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Locks
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.rows import LockNode
-from dba_console.watch.frames.sessions import DEEPEST, derive_locks
+from dba_console.watch.locks.panel import DEEPEST, LockNode, LocksPanel, derive_locks
 from dba_console.watch.samples import postgres
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, sessions
 
 
-def waits(*pairs: tuple[int, list[int]], held: list[postgres.HeldLock] | None = None) -> Locks:
+def waits(*pairs: tuple[int, list[int]], held: list[postgres.HeldLock] | None = None) -> LocksPanel:
     """Trees of (waiter, its blockers); each has waited for as many seconds as its pid says."""
     waiters = [
         postgres.LockWaiter(pid, blockers, "relation", "ShareLock", "public.orders", NOW_US - pid * 1_000_000)

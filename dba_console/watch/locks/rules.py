@@ -1,4 +1,5 @@
-"""Rules about locks: a queue behind a DDL lock, a session that blocks others, a dump that does."""
+"""All rules about locks, and which of them explains which: a queue behind a DDL lock, a session that blocks others, a
+dump that does."""
 
 from __future__ import annotations
 
@@ -7,10 +8,20 @@ from dataclasses import dataclass
 
 from dba_console.core.units import human_duration
 from dba_console.watch.findings import phrases
-from dba_console.watch.findings.lock_waits import LockBlocker, LockWaits, current_waits
-from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_briefly, latch
+from dba_console.watch.findings.rule import (
+    CausalLink,
+    Family,
+    Rule,
+    RuleContext,
+    Signal,
+    effect_is,
+    keep_signals_briefly,
+    latch,
+    same_evidence,
+)
 from dba_console.watch.findings.thresholds import Judgement, Ordered, RuleThresholds
 from dba_console.watch.idle_transactions import is_long_idle_in_transaction
+from dba_console.watch.lock_waits import LockBlocker, LockWaits, current_waits
 from dba_console.watch.samples.postgres import Activity, LockWaiter
 from dba_console.watch.session_states import IN_TRANSACTION
 
@@ -297,5 +308,21 @@ LOCK_BLOCKER = Rule(
 )
 
 
-THRESHOLDS = (LockLimits,)
-RULES: tuple[Rule, ...] = (LOCK_QUEUE, DUMP_BLOCKS, LOCK_BLOCKER)
+FAMILY = Family(
+    "Locks",
+    "locks",
+    (LOCK_QUEUE, DUMP_BLOCKS, LOCK_BLOCKER),
+    thresholds=(LockLimits,),
+    links=(
+        CausalLink("lock-queue", "idle-in-transaction", applies=same_evidence("root_pid", "pid")),
+        CausalLink("lock-queue", "wraparound-vacuum", applies=same_evidence("root_pid", "pid")),
+        CausalLink("lock-blocker", "idle-in-transaction", applies=same_evidence("root_pid", "pid")),
+        CausalLink("lock-blocker", "wraparound-vacuum", applies=same_evidence("root_pid", "pid")),
+        # A queue that grew behind a single blocked session: from then on the queue is reported.
+        CausalLink("dump-blocks", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
+        CausalLink("lock-blocker", "lock-queue", "; ", same_evidence("root_pid", "root_pid")),
+        # An active session that blocks others while the disk is stalled is itself blocked.
+        CausalLink("lock-blocker", "io-stalled", applies=effect_is("root_state", "active")),
+        CausalLink("dump-blocks", "dump-late", "; ", same_evidence("root_pid", "pid")),
+    ),
+)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from dba_console.core.units import human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import LockNode
+from dba_console.watch.layout import Layout
+from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import (
     fact,
@@ -28,11 +29,10 @@ from dba_console.watch.panels.text_elements import (
     Line,
     Span,
     Table,
-    TableColumn,
     TableRow,
-    number_cell,
 )
 from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.tables import Column, cells
 
 _WAIT_WARN_S, _WAIT_CRIT_S = 1.0, 60.0
 _DEPTH_SHOWN = 12
@@ -90,7 +90,7 @@ def pids_text(numbers: list[int]) -> str:
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
-    panel = frame.locks
+    panel = frame.of(LocksPanel)
     lines: list[Line] = []
     if panel.waiting == 0 and not panel.trees:
         known = panel.status == "ok"
@@ -104,7 +104,7 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
 
 def _summary(frame: Frame) -> Line:
     """`3 waiting, 42s: 8123 app alter table orders ← 8001 pg_dump`."""
-    panel = frame.locks
+    panel = frame.of(LocksPanel)
     style = (
         level_style(panel.longest_wait_s, _WAIT_WARN_S, _WAIT_CRIT_S) if panel.longest_wait_s is not None else "stale"
     )
@@ -160,23 +160,39 @@ def _held_lock(node: LockNode) -> Line:
     return text_line(f"{name_of(node.state)}, holds {name_of(node.mode)} on {name_of(node.relation, 40)}")
 
 
+def _known_name(field: str) -> Callable[[LockNode], str]:
+    """Return what shows a name; blank if there is none, as of a prepared transaction."""
+
+    def text(node: LockNode) -> str:
+        name: str | None = getattr(node, field)
+        return name_of(name) if name else ""
+
+    return text
+
+
 _COLUMNS = (
-    TableColumn("pid", "pid", 14, help="Root blocker first, its waiters below"),
-    TableColumn("user", "user", 12, help="Role", spare=5),
-    TableColumn("database", "database", 12, spare=6),
-    TableColumn("application", "application", 14),
-    TableColumn("state", "state", 12, help="idle in transaction at a root: it waits for its client"),
-    TableColumn("wait", "waits", 7, right=True, help="Time it has waited"),
-    TableColumn("xact", "xact", 7, right=True, help="Age of its transaction", spare=4),
-    TableColumn("behind", "blocks", 6, right=True, help="Sessions below it, all levels", spare=3),
-    TableColumn("mode", "mode", 19, help="Mode it waits for; at a root: mode it holds"),
-    TableColumn("relation", "relation", 18),
-    TableColumn("query", "query", 60, grow=True),
+    Column("pid", "pid", 14, help="Root blocker first, its waiters below", text=_pid_text),
+    Column("user", "user", 12, help="Role", text=_known_name("user"), spare=5),
+    Column("database", "database", 12, text=_known_name("database"), spare=6),
+    Column("application", "application", 14, text=_known_name("application")),
+    Column(
+        "state",
+        "state",
+        12,
+        help="idle in transaction at a root: it waits for its client",
+        text=lambda node: short_state(node.state),
+    ),
+    Column("wait_s", "waits", 7, right=True, help="Time it has waited"),
+    Column("xact_s", "xact", 7, right=True, help="Age of its transaction", spare=4),
+    Column("behind", "blocks", 6, right=True, help="Sessions below it, all levels", spare=3),
+    Column("mode", "mode", 19, help="Mode it waits for; at a root: mode it holds"),
+    Column("relation", "relation", 18),
+    Column("query", "query", 60, grow=True),
 )
 
 
-def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
-    panel = frame.locks
+def full(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.of(LocksPanel)
     if panel.waiting is None and not panel.trees:
         return Detail("Locks", tuple(phrases.note_lines(panel, width)))
     head = [fact("waiting", integer(panel.waiting))]
@@ -189,33 +205,20 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
 
 
 def _node_row(position: TreePosition, blocks: dict[int, list[int]]) -> TableRow:
-    depth, node, parent = position.depth, position.node, position.parent
-    pid = position.prefix + (str(node.pid) if node.pid else "prepared")
-    blank = Cell("")
+    node, parent = position.node, position.parent
     # A session blocked by two roots is listed under each, so its parent is part of the row's identity.
     key = f"{node.pid} {node.backend_start} {parent.pid if parent else ''}"
     query = statement(node.query, 300)
     if others := blocks.get(node.pid):
         # Its waiters are listed under another root: without this it seems to block no session.
         query = f"also blocks {pids_text(others)}: {query}"
-    return TableRow(
-        key,
-        (
-            Cell(pid, node.pid, "" if depth else "key"),
-            Cell(name_of(node.user) if node.user else ""),
-            Cell(name_of(node.database) if node.database else ""),
-            Cell(name_of(node.application) if node.application else ""),
-            Cell(short_state(node.state)),
-            number_cell(human_duration(node.wait_s), node.wait_s) if depth else blank,
-            number_cell(human_duration(node.xact_s), node.xact_s),
-            Cell(str(node.behind), node.behind),
-            Cell(name_of(node.mode)),
-            Cell(name_of(node.relation)),
-            Cell(query, query),
-        ),
-        lambda: _detail_lines(node, blocks),
-        copied=node.query,
-    )
+    shown = {column.id: cell for column, cell in zip(_COLUMNS, cells(_COLUMNS, node), strict=True)}
+    pid = position.prefix + (str(node.pid) if node.pid else "prepared")
+    shown["pid"] = Cell(pid, node.pid, "" if position.depth else "key")
+    shown["query"] = Cell(query, query)
+    if not position.depth:
+        shown["wait_s"] = Cell("")
+    return TableRow(key, tuple(shown.values()), lambda: _detail_lines(node, blocks), copied=node.query)
 
 
 def _detail_lines(node: LockNode, blocks: dict[int, list[int]]) -> list[Line]:
@@ -226,3 +229,6 @@ def _detail_lines(node: LockNode, blocks: dict[int, list[int]]) -> list[Line]:
     if node.also_blocked_by:
         lines.append(text_line("also blocked by " + pids_text(node.also_blocked_by), "warn"))
     return [*lines, *query_lines(node.query, node.query_bytes)]
+
+
+LAYOUT = Layout(name="locks", title="Locks", key="6", compact=compact, full=full)
