@@ -21,7 +21,6 @@ from dba_console.watch.frames.model import (
     Frame,
     Progress,
     SelfFrame,
-    Sessions,
     TargetFrame,
 )
 from dba_console.watch.frames.picture import Picture
@@ -32,7 +31,6 @@ from dba_console.watch.frames.rows import (
     NodeSlot,
     PoolerRow,
     ProgressRow,
-    SessionRow,
 )
 from dba_console.watch.io.panel import IoPanel, ServerIoRow
 from dba_console.watch.locks.panel import LockNode, LocksPanel
@@ -41,6 +39,7 @@ from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, Stand
 from dba_console.watch.safety.panel import ChecksumRow, HorizonRow, SafetyPanel, XidRow, XidTable
 from dba_console.watch.samples.sample import Part, Sample, Status, make_part
 from dba_console.watch.server.panel import AutovacuumRow, BackendIoRow, ServerPanel, SettingRow, SlruRow
+from dba_console.watch.sessions.panel import SessionRow, SessionsPanel
 
 GB = 1 << 30
 MB = 1 << 20
@@ -137,8 +136,8 @@ def busy_frame() -> Frame:
             "replication": _replication(),
             "safety": _safety(),
             "server": _server(),
+            "sessions": _sessions(),
         },
-        sessions=_sessions(),
         events=_events(),
         cluster=_cluster(),
         findings=_findings(),
@@ -625,7 +624,7 @@ def _disks() -> DisksPanel:
     )
 
 
-def _sessions() -> Sessions:
+def _sessions() -> SessionsPanel:
     rows = [_idle_session(index) for index in range(197)]
     rows.append(
         _session(7900, "billing", "idle in transaction", "Client:ClientRead", "update invoices set paid = true")
@@ -635,7 +634,7 @@ def _sessions() -> Sessions:
     rows.append(_session(8200, "orders-api", "active", "Lock:relation", "select * from orders where id = $1", [8123]))
     for pid, kind in ((611, "checkpointer"), (612, "background writer"), (613, "walwriter"), (7011, "walsender")):
         rows.append(SessionRow(pid=pid, backend_type=kind, cpu_pct=0.4, process_state="S", rss_bytes=40 * MB))
-    return Sessions(age_s=0.1, rows=rows)
+    return SessionsPanel(age_s=0.1, rows=rows)
 
 
 def _idle_session(index: int) -> SessionRow:

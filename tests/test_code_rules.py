@@ -17,7 +17,6 @@ PACKAGE = ROOT / "dba_console"
 TESTS = ROOT / "tests"
 HEAVY = {"textual", "rich", "psycopg", "psutil", "typer", "asyncio", "msgspec", "sqlite3"}
 SAME_NAME = {
-    **dict.fromkeys(("Sessions",), "what was read, and its panel"),
     "Span": "a piece of a line, and a time from one moment to another",
 }
 """Classes that share a name, and why."""

@@ -27,6 +27,7 @@ from dba_console.watch.panels.text_elements import clean
 from dba_console.watch.panels.time_formats import date_and_time
 from dba_console.watch.replication.panel import StandbyRow
 from dba_console.watch.safety.panel import HorizonRow
+from dba_console.watch.sessions.panel import SessionRow
 from dba_console.watch.subjects import PANEL_NAMES
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ _NAMED_CHANGE = 6.0
 """Weight of a change of a setting, a version or a role: as a number that grew 64-fold."""
 _FINDING_WEIGHT = {"critical": 20.0, "warning": 12.0, "info": 3.0}
 _KEYS: dict[type[Struct], tuple[str, ...]] = {
-    rows.SessionRow: ("pid", "backend_start"),
+    SessionRow: ("pid", "backend_start"),
     LockNode: ("pid", "backend_start"),
     HorizonRow: ("kind", "who"),
     rows.PoolerRow: ("name", "database"),
@@ -348,7 +349,7 @@ def _rows_change(area: str, table: str, kind: str, found: list[Any], counts: tup
 
 def _grouped(found: list[Any], names: list[str]) -> Counter[str]:
     """Return the names; many sessions are counted by what they have in common."""
-    if len(found) <= 3 or not isinstance(found[0], rows.SessionRow | LockNode):
+    if len(found) <= 3 or not isinstance(found[0], SessionRow | LockNode):
         return Counter(names)
     return Counter(", ".join(filter(None, (row.application, row.user, row.database))) or "?" for row in found)
 

@@ -24,6 +24,7 @@ class Subject(NamedTuple):
     """The name of its panel, as in `show --json`."""
     package: str = ""
     """Empty: its modules are still in `watch/samples`, `probes`, `frames`, `panels` and `findings`."""
+    has_rules: bool = True
 
 
 SUBJECTS = (
@@ -35,7 +36,7 @@ SUBJECTS = (
     Subject("locks", "dba_console.watch.locks"),
     Subject("replication", "dba_console.watch.replication"),
     Subject("disks", "dba_console.watch.disks"),
-    Subject("sessions"),
+    Subject("sessions", "dba_console.watch.sessions", has_rules=False),
     Subject("events"),
     Subject("cluster"),
     Subject("server", "dba_console.watch.server"),
@@ -74,7 +75,8 @@ def layouts() -> dict[str, Layout]:
 @cache
 def families() -> dict[str, Family]:
     """Return the families of rules of all subjects by the name of their table in the configuration."""
-    declared: list[Family] = [_declared(package, "rules", "FAMILY") for package in _packages()]
+    with_rules = [subject.package for subject in SUBJECTS if subject.package and subject.has_rules]
+    declared: list[Family] = [_declared(package, "rules", "FAMILY") for package in with_rules]
     return {family.name: family for family in declared}
 
 

@@ -14,6 +14,7 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.samples.postgres import MAX_QUERY_BYTES, WITHHELD, Activity, Sessions
+from dba_console.watch.sessions.panel import SessionsPanel
 from tests.background import session
 from tests.cli.console import Console
 from tests.clusters import FreshCluster
@@ -76,7 +77,8 @@ def test_agent_and_recording_stay_small_with_long_queries(reused_cluster: FreshC
     cluster, console = reused_cluster(LONG), Console(tmp_path)
 
     def all_read(frame: Frame) -> bool:
-        return sum(row.application == "long" and bool(row.query_bytes) for row in frame.sessions.rows) == 20
+        rows = frame.of(SessionsPanel).rows
+        return sum(row.application == "long" and bool(row.query_bytes) for row in rows) == 20
 
     with ExitStack() as sessions:
         for number in range(20):

@@ -10,16 +10,17 @@ from msgspec import structs
 from dba_console.watch.block_devices import Device
 from dba_console.watch.disks.panel import MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame, Progress, Sessions
-from dba_console.watch.frames.rows import EventRow, ProgressRow, SessionRow
+from dba_console.watch.frames.model import Connections, Frame, Progress
+from dba_console.watch.frames.rows import EventRow, ProgressRow
 from dba_console.watch.io.panel import ServerIoRow
 from dba_console.watch.locks.layout import walk_trees
 from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.sessions import session_order
 from dba_console.watch.panels.text_elements import Table, TableRow, line_text, move_spare_columns_last
 from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow
 from dba_console.watch.safety.panel import SafetyPanel
+from dba_console.watch.sessions.layout import session_order
+from dba_console.watch.sessions.panel import SessionRow, SessionsPanel
 from tests.build import busy_frame, busy_history, empty_frame
 
 
@@ -30,6 +31,10 @@ def compact(name: str, frame: Frame, width: int = 78, height: int = 6) -> list[s
 def table(name: str, frame: Frame, which: str) -> Table:
     detail = PANELS[name].full(frame, 120, ChartHistory())
     return next(one for one in detail.tables if one.id == which)
+
+
+def frame_with_sessions(*rows: SessionRow) -> Frame:
+    return Frame(panels={"sessions": SessionsPanel(rows=list(rows))})
 
 
 def texts(row: TableRow, one: Table) -> dict[str, str]:
@@ -216,13 +221,8 @@ def test_blocked_sessions_come_before_active_ones_and_those_before_idle_ones() -
 
 
 def test_a_session_keeps_its_identity_when_its_pid_is_reused() -> None:
-    frame = Frame(
-        sessions=Sessions(
-            rows=[
-                SessionRow(pid=9, backend_start="2026-11-20T14:00:00Z"),
-                SessionRow(pid=9, backend_start="2026-11-20T14:30:00Z"),
-            ]
-        )
+    frame = frame_with_sessions(
+        SessionRow(pid=9, backend_start="2026-11-20T14:00:00Z"), SessionRow(pid=9, backend_start="2026-11-20T14:30:00Z")
     )
     first, second = table("sessions", frame, "sessions").rows
     assert first.key != second.key
@@ -237,7 +237,7 @@ def test_the_detail_of_a_session_shows_its_query_to_the_end(frame: Frame) -> Non
 
 
 def test_cpu_that_cannot_be_read_is_unknown_and_not_zero() -> None:
-    frame = Frame(sessions=Sessions(rows=[SessionRow(pid=9, state="active")]))
+    frame = frame_with_sessions(SessionRow(pid=9, state="active"))
     sessions = table("sessions", frame, "sessions")
     shown = texts(sessions.rows[0], sessions)
     assert (shown["cpu"], shown["read"], shown["rss"]) == ("?", "?", "?")
@@ -256,7 +256,7 @@ def test_a_note_on_a_healthy_panel_is_in_its_full_screen(frame: Frame) -> None:
 
 
 def test_a_query_of_many_lines_is_one_line_in_a_table() -> None:
-    frame = Frame(sessions=Sessions(rows=[SessionRow(pid=9, state="active", query="select *\n\n   from\tt")]))
+    frame = frame_with_sessions(SessionRow(pid=9, state="active", query="select *\n\n   from\tt"))
     (row,) = table("sessions", frame, "sessions").rows
     assert row.cells[-1].text == "select * from t"
     assert compact("sessions", frame)[1].endswith("select * from t")
@@ -264,7 +264,7 @@ def test_a_query_of_many_lines_is_one_line_in_a_table() -> None:
 
 def test_the_console_does_not_list_itself_among_the_active_sessions() -> None:
     own = SessionRow(pid=9, state="active", application="dba-console", query="select 1")
-    frame = Frame(sessions=Sessions(rows=[own]))
+    frame = frame_with_sessions(own)
     assert "no session runs a query" in compact("sessions", frame)[0]
     assert len(table("sessions", frame, "sessions").rows) == 1
 
@@ -383,7 +383,7 @@ def test_active_sessions_are_counted_as_in_the_connections_panel() -> None:
     rows = [SessionRow(pid=1, backend_type="client backend", state="active", query_age_s=90.0),
             SessionRow(pid=2, backend_type="parallel worker", state="active", query_age_s=90.0),
             SessionRow(pid=3, backend_type="walsender", state="active", query_age_s=9000.0)]  # fmt: skip
-    frame = Frame(sessions=Sessions(rows=rows))
+    frame = frame_with_sessions(*rows)
     head = line_text(PANELS["sessions"].full(frame, 120, ChartHistory()).head[0])
     assert head == "active 1 · parallel worker 1 · walsender 1"
     shown = table("sessions", frame, "sessions")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import SessionRow
 from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.sessions import session_table
 from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.replication.layout import standby_table
 from dba_console.watch.replication.panel import StandbyRow
+from dba_console.watch.sessions.layout import session_table
+from dba_console.watch.sessions.panel import SessionRow
 
 HIDDEN = StandbyRow(application="replica")
 """Of a role that may not see who it is."""

@@ -10,10 +10,9 @@ import pytest
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.rows import SessionRow
-from dba_console.watch.frames.sessions import derive_sessions
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from dba_console.watch.samples.sample import Part, Sample
+from dba_console.watch.sessions.panel import SessionRow, derive_sessions
 from dba_console.watch.wait_events import ASYNC_IO
 from tests.background import session, wait_until
 from tests.clusters import FreshCluster

@@ -20,7 +20,6 @@ from dba_console.watch.frames.model import (
     Frame,
     Progress,
     SelfFrame,
-    Sessions,
     TargetFrame,
 )
 from dba_console.watch.frames.panel_status import is_fresh, part_status
@@ -28,7 +27,6 @@ from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
 from dba_console.watch.frames.rates import pair, rate
 from dba_console.watch.frames.rows import EventRow
-from dba_console.watch.frames.sessions import derive_sessions
 from dba_console.watch.panel import PanelFrame
 from dba_console.watch.samples import host
 from dba_console.watch.samples.console import AgentHealth
@@ -190,7 +188,6 @@ def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()
         target=derive_target(facts),
         connections=_guarded(derive_connections, Connections, facts),
         progress=_guarded(derive_progress, Progress, facts),
-        sessions=_guarded(derive_sessions, Sessions, facts),
         events=derive_events(events),
         cluster=_guarded(derive_cluster, ClusterPanel, facts),
         own=derive_own(facts),

@@ -18,7 +18,6 @@ from dba_console.watch.frames.rows import (
     NodeRow,
     PoolerRow,
     ProgressRow,
-    SessionRow,
 )
 from dba_console.watch.panel import Charted, PanelFrame, charts
 from dba_console.watch.samples.cluster import CutoverMark
@@ -70,11 +69,6 @@ class ClusterPanel(PanelFrame, kw_only=True):
     """Relevant differences between the nodes, in sentences."""
     cutover: CutoverMark | None = None
     """The cutover or failover in progress, also of another operator."""
-
-
-class Sessions(PanelFrame, kw_only=True):
-    rows: list[SessionRow] = []
-    hidden: int = 0
 
 
 class Events(PanelFrame, kw_only=True):
@@ -165,7 +159,6 @@ class Frame(Struct, kw_only=True):
     target: TargetFrame = field(default_factory=TargetFrame)
     connections: Connections = field(default_factory=Connections)
     progress: Progress = field(default_factory=Progress)
-    sessions: Sessions = field(default_factory=Sessions)
     events: Events = field(default_factory=Events)
     cluster: ClusterPanel = field(default_factory=ClusterPanel)
     findings: list[Finding] = []

@@ -82,39 +82,6 @@ class ConnectionGroup(Struct, kw_only=True):
     oldest_idle_s: float | None = None
 
 
-class SessionRow(Struct, kw_only=True):
-    pid: int
-    backend_start: str | None = None
-    backend_type: str | None = None
-    database: str | None = None
-    user: str | None = None
-    application: str | None = None
-    client: str | None = None
-    state: str | None = None
-    wait: str | None = None
-    """wait_event_type:wait_event."""
-    xact_age_s: float | None = None
-    query_age_s: float | None = None
-    state_age_s: float | None = None
-    xmin_age_xids: int | None = None
-    leader_pid: int | None = None
-    blocked_by: list[int] = []
-    cpu_pct: float | None = None
-    read_bytes_per_s: float | None = None
-    read_source: str | None = None
-    """Who counts the reads: /proc, what the process read from storage; or pg_stat_get_backend_io (18+), what was read
-    for the session, also by I/O workers, from storage or the page cache."""
-    write_bytes_per_s: float | None = None
-    write_source: str | None = None
-    wal_bytes_per_s: float | None = None
-    """WAL it generated (18+)."""
-    rss_bytes: int | None = None
-    process_state: str | None = None
-    query: str | None = None
-    query_bytes: int | None = None
-    """Length of the whole query if `query` is cut."""
-
-
 class EventRow(Struct, kw_only=True):
     at: str
     kind: str

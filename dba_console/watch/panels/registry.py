@@ -11,14 +11,12 @@ from dba_console.watch.panels import (
     events,
     findings,
     progress,
-    sessions,
 )
 from dba_console.watch.subjects import PANEL_NAMES
 
 _UNDECLARED = (
     Layout(name="connections", title="Connections", key="1", compact=connections.compact, full=connections.detail),
     Layout(name="progress", title="Dump & restore", key="5", compact=progress.compact, full=progress.detail),
-    Layout(name="sessions", title="Sessions", key="9", compact=sessions.compact, full=sessions.detail),
     Layout(name="events", title="Events", key="0", compact=events.compact, full=events.detail),
     Layout(name="cluster", title="Cluster", key="o", compact=cluster.compact, full=cluster.detail),
     Layout(name="findings", title="Findings", key="f", compact=findings.compact, full=findings.detail),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from dba_console.watch.part import RelationName
+from dba_console.watch.part import ApplicationName, DatabaseName, HostName, RelationName, UserName
 
 MAX_QUERY_BYTES = 4096
 """Longer queries are cut to this (activity.sql)."""
@@ -92,10 +92,10 @@ class Activity(Struct, array_like=True, frozen=True, gc=False):
     pid: int
     backend_start: int | None
     backend_type: str | None
-    database: str | None
-    user: str | None
-    application: str
-    client: str | None
+    database: DatabaseName | None
+    user: UserName | None
+    application: ApplicationName
+    client: HostName | None
     """Address, `[local]` for a unix socket, None if not permitted."""
     state: str | None
     xact_start: int | None
@@ -120,26 +120,6 @@ class Sessions(Struct, array_like=True, frozen=True):
     rows: list[Activity]
     hidden: int = 0
     """Rows whose state and query this role may not see (`<insufficient privilege>`)."""
-
-
-class SessionIo(Struct, array_like=True, frozen=True, gc=False):
-    """Bytes of a session since its start (18+), without what its open transaction has not reported yet."""
-
-    pid: int
-    backend_start: int | None
-    xact_age_s: float | None
-    """Age of its open transaction; None without one."""
-    read_bytes: int | None
-    write_bytes: int | None
-    """Of tables, indexes and WAL; without temporary files."""
-    wal_bytes: int | None
-    """WAL it generated, also if another process wrote it to disk."""
-
-
-class SessionIoStats(Struct, array_like=True, frozen=True):
-    """Sessions that may have reported since the last reading."""
-
-    rows: list[SessionIo]
 
 
 class LockWaiter(Struct, array_like=True, frozen=True):

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from dba_console.core.decoding import packed_decoder
 from dba_console.watch import subjects
-from dba_console.watch.part import PartKind, Query, ServerPart
+from dba_console.watch.part import PartKind
 from dba_console.watch.samples import cluster, console, findings, host, jobs, postgres
 
 T = TypeVar("T")
@@ -24,11 +24,9 @@ T = TypeVar("T")
 
 
 _PART_KINDS = (
-    PartKind("host.processes", host.Processes, 1, "CPU and I/O of the postmaster's processes"),
     PartKind("host.titles", host.ProcessTitles, 1, "connections by process title, in blind mode"),
     PartKind("host.control", host.ControlFile, 10, "pg_control and postmaster.pid"),
     PartKind("pg.server", postgres.Server, 30, "identity, settings, roles, databases"),
-    PartKind("pg.activity", postgres.Sessions, 1, "pg_stat_activity"),
     PartKind("pg.progress", postgres.Operations, 1, "pg_stat_progress_*"),
     PartKind("self", console.AgentHealth, 1, "the console's own cost"),
     PartKind("findings", findings.FindingsNow, 10, "open findings"),
@@ -41,14 +39,6 @@ _PART_KINDS = (
     ),
     PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs now running, in detail"),
     PartKind("cluster", cluster.ClusterNow, 2, "nodes and poolers of the configured cluster"),
-    ServerPart(
-        "pg.session_io",
-        postgres.SessionIoStats,
-        every_s=2,
-        meaning="I/O and WAL of sessions",
-        queries=(Query("session_io", rows="rows"),),
-        needs_all_stats=True,
-    ),
     PartKind("cluster.details", cluster.ClusterDetails, 20, "settings and archive backlog of the cluster's nodes"),
 )
 

@@ -14,10 +14,10 @@ from dba_console.recording.recording import Recording
 from dba_console.reports.comparison import Comparison, compare, compare_recorded, comparison_lines, comparison_object
 from dba_console.watch.disks.panel import MountRow
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.frames.rows import SessionRow
 from dba_console.watch.locks.panel import LockNode
 from dba_console.watch.memory.panel import MemoryPanel
 from dba_console.watch.replication.panel import SlotRow
+from dba_console.watch.sessions.panel import SessionRow
 
 GB = 1 << 30
 FIXTURE = Path(__file__).parents[3] / "dba_console" / "demo" / "recordings" / "reclaim-stall"

@@ -36,8 +36,8 @@ from dba_console.watch.samples.postgres import Database, Role, Server, Setting
 from dba_console.watch.samples.sample import PARTS, Status
 
 # The statements of each part, and the label of what is missing if one is refused. `main` must succeed for the part to
-# exist; each of `extra` may fail separately, and the part's note says so. The order is the order of sending: what
-# changes each second first, what may be expensive last.
+# exist; each of `extra` may fail separately, and the part's note says so. The order is the order of sending: the
+# sessions, which decide whether locks are read, then what changes each second, what may be expensive last.
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,6 @@ class PartStatements:
 
 
 _UNDECLARED: dict[str, PartStatements] = {
-    "pg.activity": PartStatements("activity"),
     "pg.progress": PartStatements("progress"),
     "pg.server": PartStatements("server", ("control", "settings", "databases", "roles", "tablespaces", "extensions")),
 }
@@ -68,7 +67,7 @@ PART_STATEMENTS: dict[str, PartStatements] = dict(
             **_UNDECLARED,
             **{part.name: _statements_of(part) for part in DECLARED.values()},
         }.items(),
-        key=lambda item: PARTS[item[0]].every_s > _FAST_S,
+        key=lambda item: (item[0] != "pg.activity", PARTS[item[0]].every_s > _FAST_S),
     )
 )
 """All parts of the PostgreSQL probe, in the order of sending."""
@@ -76,9 +75,7 @@ PART_STATEMENTS: dict[str, PartStatements] = dict(
 FAST = ("activity", "locks", "progress")
 """Statements sent each second."""
 
-NEEDS_ALL_STATS = (
-    "pg.activity", *(name for name, part in DECLARED.items() if part.needs_all_stats),
-)  # fmt: skip
+NEEDS_ALL_STATS = tuple(name for name, part in DECLARED.items() if part.needs_all_stats)
 """Parts that work without pg_monitor, but without some columns of other roles' sessions."""
 
 EXTRA_LABELS = {

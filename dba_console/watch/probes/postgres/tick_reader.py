@@ -24,7 +24,6 @@ from dba_console.watch.probes.postgres.oid_names import oid_array
 from dba_console.watch.probes.postgres.pipeline import SegmentAnswer, statement
 from dba_console.watch.probes.postgres.progress_readings import operations_of
 from dba_console.watch.probes.postgres.query_texts import HIDDEN
-from dba_console.watch.probes.postgres.readings import ActivityDecoder
 from dba_console.watch.probes.postgres.row_decoder import PartDecoder
 from dba_console.watch.probes.postgres.server_locality import Locality
 from dba_console.watch.probes.postgres.statements import (
@@ -42,6 +41,7 @@ from dba_console.watch.probes.postgres.statements import (
 )
 from dba_console.watch.samples.postgres import Locks
 from dba_console.watch.samples.sample import Part, make_part
+from dba_console.watch.sessions.decoder import ActivityDecoder
 
 # Builds the parts of a sample from statement outcomes: a table from part name to the function that decodes its rows.
 # A part that its subject declares is decoded by the names of its columns, unless it has a function here.

@@ -22,7 +22,6 @@ from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.panel_status import DAMAGED, NOT_ON_THIS_HOST, NOT_READ
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.progress import derive_progress
-from dba_console.watch.frames.sessions import derive_sessions
 from dba_console.watch.io.panel import derive_io
 from dba_console.watch.locks.panel import derive_locks
 from dba_console.watch.memory.panel import derive_memory
@@ -34,6 +33,7 @@ from dba_console.watch.safety.readings import Xids
 from dba_console.watch.samples import console, host
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part
+from dba_console.watch.sessions.panel import derive_sessions
 from dba_console.watch.subjects import PANEL_NAMES
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, blank, busy_server, cpu, of, server, sessions

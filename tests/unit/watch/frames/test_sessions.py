@@ -6,10 +6,11 @@ from typing import Any
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.rows import SessionRow
-from dba_console.watch.frames.sessions import derive_sessions
 from dba_console.watch.safety.readings import Xids
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.samples import host
+from dba_console.watch.samples.postgres import Locks, LockWaiter
+from dba_console.watch.sessions.panel import SessionRow, derive_sessions
+from dba_console.watch.sessions.readings import SessionIo, SessionIoStats
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, of, server, sessions
 
@@ -71,18 +72,18 @@ def test_the_age_of_a_snapshot_is_in_transactions_across_the_epoch() -> None:
 
 
 def test_the_blockers_of_a_session_are_shown_with_it() -> None:
-    locks = postgres.Locks([postgres.LockWaiter(7, [3], "relation", "ShareLock", None, None)], [])
+    locks = Locks([LockWaiter(7, [3], "relation", "ShareLock", None, None)], [])
     rows = sessions(activity(7, "active", wait_event_type="Lock", wait_event="relation"))
     row = first(series({"pg.activity": [rows], "pg.locks": [locks]}))
     assert (row.blocked_by, row.wait) == ([3], "Lock:relation")
 
 
-def counted(*rows: dict[str, Any]) -> postgres.SessionIoStats:
-    return postgres.SessionIoStats([of(postgres.SessionIo, pid=7, **row) for row in rows])
+def counted(*rows: dict[str, Any]) -> SessionIoStats:
+    return SessionIoStats([of(SessionIo, pid=7, **row) for row in rows])
 
 
 def on_18(
-    old: postgres.SessionIoStats, new: postgres.SessionIoStats, io_method: str = "worker", open_s: float | None = None
+    old: SessionIoStats, new: SessionIoStats, io_method: str = "worker", open_s: float | None = None
 ) -> SessionRow:
     """A working session on 18 that itself reads 1 kB/s and writes 2 kB/s by /proc."""
     before, after = ({"pid": 7, "read_bytes": 2048 * tick, "write_bytes": 4096 * tick} for tick in (0, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dba_console.watch.probes.postgres.binary_results import Row
 from dba_console.watch.probes.postgres.oid_names import KEEP_US, OidNames
-from dba_console.watch.probes.postgres.readings import ActivityDecoder
+from dba_console.watch.sessions.decoder import ActivityDecoder
 
 ROLE, DATABASE, TABLE = 10, 5, 16385
 

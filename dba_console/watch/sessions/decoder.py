@@ -1,4 +1,4 @@
-"""Decodes the rows of the monitor's queries into the readings of a sample."""
+"""Decodes the rows of pg_stat_activity. Loaded by the probe only."""
 
 from __future__ import annotations
 

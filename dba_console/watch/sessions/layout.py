@@ -1,4 +1,4 @@
-"""Sessions: every backend, its activity, its waits, and its load on the host."""
+"""Sessions on the screen: every backend, its activity, its waits, and its load on the host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from functools import lru_cache
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, Sessions
-from dba_console.watch.frames.rows import SessionRow
-from dba_console.watch.frames.sessions import BACKEND_IO
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import fact, join, name_of, query_lines, short_state, statement, text_line
 from dba_console.watch.panels.text_elements import (
@@ -25,6 +24,8 @@ from dba_console.watch.panels.text_elements import (
     fit,
 )
 from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.session_states import CLIENT
+from dba_console.watch.sessions.panel import BACKEND_IO, SessionRow, SessionsPanel
 from dba_console.watch.wait_events import explained_wait
 
 # The table of sessions, designed for a thousand rows every second.
@@ -50,7 +51,7 @@ def is_client(row: SessionRow) -> bool:
     """True for a client backend; if the role may not see the type, for any session with user and database."""
     if row.backend_type is None:
         return row.user is not None and row.leader_pid is None
-    return row.backend_type == "client backend"
+    return row.backend_type == CLIENT
 
 
 def age_style(row: SessionRow) -> Style:
@@ -110,7 +111,7 @@ def _session_row(row: SessionRow) -> TableRow:
             _text_cell(row.user),
             _text_cell(row.application),
             _text_cell(row.client),
-            Cell(short_state(state), state) if state is not None else _text_cell(row.backend_type),
+            _text_cell(row.backend_type) if state is None else _state_cell(state),
             _text_cell(row.wait, "warn" if row.blocked_by else ""),
             _BLANK if age is None else Cell(human_duration(age), age, age_style(row)),
             _BLANK if row.xact_age_s is None else Cell(human_duration(row.xact_age_s), row.xact_age_s),
@@ -132,6 +133,11 @@ def _text_cell(value: str | None, style: Style = "") -> Cell:
     if not value:
         return _BLANK
     return Cell(clean(value), value, style)
+
+
+@lru_cache(64)
+def _state_cell(state: str) -> Cell:
+    return Cell(short_state(state), state)
 
 
 @lru_cache(2048)
@@ -215,7 +221,7 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
 
     The console's own session, always active while it reads, appears in the full table only.
     """
-    panel = frame.sessions
+    panel = frame.of(SessionsPanel)
     busy = [row for row in panel.rows if row.state not in (None, "idle") and row.application != _OWN_APPLICATION]
     lines: list[Line] = []
     if busy:
@@ -248,8 +254,8 @@ def _wait_text(row: SessionRow) -> tuple[str, Style]:
     return (clean(row.wait[:40]), "") if row.wait else ("running", "dim")
 
 
-def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
-    panel = frame.sessions
+def full(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.of(SessionsPanel)
     if not panel.rows:
         return Detail("Sessions", tuple(phrases.note_lines(panel, width)))
     head = [_summary(panel)]
@@ -261,7 +267,7 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     return Detail("Sessions", phrases.head_lines(panel, head, width), (table,))
 
 
-def _summary(panel: Sessions) -> Line:
+def _summary(panel: SessionsPanel) -> Line:
     """Return clients by state, as the connections panel counts them, and other processes by type."""
     counts: dict[str, int] = {}
     for row in panel.rows:
@@ -270,3 +276,6 @@ def _summary(panel: Sessions) -> Line:
         )
         counts[name] = counts.get(name, 0) + 1
     return join([fact(name_of(name), str(count)) for name, count in sorted(counts.items(), key=lambda one: -one[1])])
+
+
+LAYOUT = Layout(name="sessions", title="Sessions", key="9", compact=compact, full=full)

@@ -1,4 +1,4 @@
-"""Sessions panel: pg_stat_activity joined with the host's process data.
+"""What is shown of sessions: pg_stat_activity joined with the host's process data.
 
 Ages use the server's clock, never the host's: the two may differ.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.model import Sessions
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.frames.rates import USER_HZ, pair, rate
-from dba_console.watch.frames.rows import SessionRow
+from dba_console.watch.panel import Panel, PanelFrame
 from dba_console.watch.safety.readings import Xids
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.session_states import CLIENT, wait_text
+from dba_console.watch.sessions.readings import SessionIoStats
 
 PROC = "/proc"
 BACKEND_IO = "pg_stat_get_backend_io"
@@ -23,6 +25,48 @@ OPEN_S = 0.1
 """A session adds to its counters at the end of a transaction: one open for longer may have read without adding it."""
 IDLE_S = 12.0
 """A session that is idle for longer has added all and is not read (session_io_180000.sql)."""
+
+
+class SessionRow(Struct, kw_only=True):
+    pid: int
+    backend_start: str | None = None
+    backend_type: str | None = None
+    database: str | None = None
+    user: str | None = None
+    application: str | None = None
+    client: str | None = None
+    state: str | None = None
+    wait: str | None = None
+    """wait_event_type:wait_event."""
+    xact_age_s: float | None = None
+    query_age_s: float | None = None
+    state_age_s: float | None = None
+    xmin_age_xids: int | None = None
+    leader_pid: int | None = None
+    blocked_by: list[int] = []
+    cpu_pct: float | None = None
+    read_bytes_per_s: float | None = None
+    read_source: str | None = None
+    """Who counts the reads: /proc, what the process read from storage; or pg_stat_get_backend_io (18+), what was read
+    for the session, also by I/O workers, from storage or the page cache."""
+    write_bytes_per_s: float | None = None
+    write_source: str | None = None
+    wal_bytes_per_s: float | None = None
+    """WAL it generated (18+)."""
+    rss_bytes: int | None = None
+    process_state: str | None = None
+    query: str | None = None
+    query_bytes: int | None = None
+    """Length of the whole query if `query` is cut."""
+
+
+class SessionsPanel(PanelFrame, kw_only=True):
+    rows: list[SessionRow] = []
+    hidden: int = 0
+    """Rows whose state and query this role may not see."""
+
+
+# How they follow from what was read.
 
 
 class Usage(NamedTuple):
@@ -33,11 +77,11 @@ class Usage(NamedTuple):
     write_bytes_per_s: float | None
 
 
-def derive_sessions(facts: PictureFacts) -> Sessions:
+def derive_sessions(facts: PictureFacts) -> SessionsPanel:
     """Return the sessions panel: a row for every row of pg_stat_activity."""
     counts_io = (facts.major or 0) >= 18
     panel = fill_status(
-        Sessions(), facts.picture, "pg.activity", "host.processes", *(("pg.session_io",) if counts_io else ())
+        SessionsPanel(), facts.picture, "pg.activity", "host.processes", *(("pg.session_io",) if counts_io else ())
     )
     sessions = facts.sessions
     if sessions is None:
@@ -130,7 +174,7 @@ UNCOUNTED = CountedIo(None, None, None)
 
 def _counted_io(facts: PictureFacts, rows: list[SessionRow]) -> dict[tuple[int, str | None], CountedIo]:
     """Return what each session in both of the last two readings read, wrote and added to WAL per second."""
-    both = pair(facts.picture, "pg.session_io", postgres.SessionIoStats)
+    both = pair(facts.picture, "pg.session_io", SessionIoStats)
     if both is None:
         return {}
     before = {(row.pid, row.backend_start): row for row in both.old.rows}
@@ -185,3 +229,6 @@ def _usage(new: host.Process, old: host.Process, seconds: float) -> Usage:
         rate(new.read_bytes, old.read_bytes, seconds),
         rate(new.write_bytes, old.write_bytes, seconds),
     )
+
+
+PANEL = Panel(name="sessions", fields=SessionsPanel, derive=derive_sessions, points=lambda facts: {})

@@ -1,0 +1,1 @@
+"""Sessions: what each backend does, what it waits for, and what its process uses."""
