@@ -25,7 +25,8 @@ from msgspec import Struct
 from bench.console import own_directories
 from bench.figure import Figure
 from dba_console.actions import registry
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.agent import launch
 from dba_console.agent.client import AgentClient
 from dba_console.agent.protocol import RunAnswer, RunBegin, RunViewMessage

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import Unsupported
 
@@ -70,32 +71,6 @@ class Control(Protocol):
 
     def wait(self, seconds: float) -> bool:
         """Wait; return True as soon as a stop is requested."""
-
-
-class ActionPreview(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an action would do: shown before the confirmation, recorded with the intent."""
-
-    text: str
-    """One sentence: the current state, and the cost of the change."""
-    exact: str
-    """What will be done, verbatim: the command, the statement, the path and bytes."""
-    values: dict[str, Any] = {}
-    """Measured before; compared with those after."""
-    refusal: str | None = None
-    """Reason for a refusal, one sentence; None: not refused."""
-    hint: str | None = None
-    count: int | None = None
-    """Number of objects it acts on; what `confirm=type:count` asks for."""
-    name: str = ""
-    """Name of a single object; what `confirm=type:name` asks for instead of the count."""
-    rows: tuple[dict[str, Any], ...] = ()
-    """The exact set it acts on; `act` touches nothing else."""
-    done: bool = False
-    """Nothing to do: the state is already as requested."""
-    by: str = ""
-    """With `done`: not as requested yet; this program will do it."""
-    destructive: bool = False
-    """It can destroy the cluster: the permission gate requires typed text, not a letter and not `yes`."""
 
 
 def named_objects_text(found: Sequence[str], gone: Sequence[str], missing: str, known: str) -> str:

@@ -16,7 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from psycopg import sql
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.parameter_sql import ParameterLocation, set_statement
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.create_database import (
     PRIVILEGES,
     STATEMENT_TIMEOUT_S,

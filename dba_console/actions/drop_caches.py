@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.sysctl import refuse_unwritable, write_kernel_file
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control, named_objects_text
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control, named_objects_text
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.units import human_bytes, human_count

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from dba_console.actions.acting_connection import refuse_other_server
-from dba_console.actions.action import ActionPreview
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.identity import HostIdentity, ServerIdentity, host_identity, host_mismatch
 from dba_console.actions.policy import policy_refusal
 from dba_console.actions.query_connection import QueryConnection

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.parameter_check import (
     ChangeOutcome,
     ParameterChange,

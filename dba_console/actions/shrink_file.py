@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal
 import psutil
 from msgspec import Struct
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.shrink.candidate import (
     SUFFIX,
     ShrinkCandidate,

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.deadline_connection import to_wall_us
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost

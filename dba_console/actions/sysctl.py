@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.core.errors import Refused
 from dba_console.watch.probes.host.kernel_files import printable, read_file
 

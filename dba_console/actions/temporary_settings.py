@@ -17,7 +17,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.identity import ServerIdentity, host_identity
 from dba_console.actions.parameter_check import (
     ParameterChange,

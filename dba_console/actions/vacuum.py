@@ -15,7 +15,8 @@ from msgspec import Struct
 from psycopg import sql
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import (
     StatementFailed,

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, structs
 
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.identity import PRIMARY
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.local_standby import LocalStandbySettings, connect_primary

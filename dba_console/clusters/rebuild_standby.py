@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.crash_recovery import recover_alone
 from dba_console.clusters.local_standby import (

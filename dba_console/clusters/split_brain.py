@@ -11,7 +11,8 @@ from typing import ClassVar
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.identity import PRIMARY
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.local_standby import LocalStandby, LocalStandbySettings, connect_primary, fork_of, read_both

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dba_console.actions.action_preview import recorded_preview
 from dba_console.core.decoding import convert
 from dba_console.core.errors import SessionError
 from dba_console.recording.plan import ACTING_KINDS, Block, JournalRecord, Plan, Step
@@ -348,7 +349,7 @@ def _block_checked(state: RunState, record: JournalRecord) -> None:
     block = state.blocks[record.block]
     fields = record.fields
     if record.state == "previewed":
-        block.action_preview = fields.get("action_preview") or {}
+        block.action_preview = recorded_preview(fields)
         return
     block.status, block.note = record.state, str(fields.get("note", record.text))
     block.timed_out = bool(fields.get("timed_out"))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import to_builtins
 
 from dba_console.core.declarations import find_invalid
 from dba_console.core.errors import suggest
@@ -133,15 +134,14 @@ class ActionKind(ChangingKind):
     def rehearse(self, context: WalkContext, block: Block) -> Turn[None]:
         """Record the action's preview."""
         result = yield from context.read_block(block, "preview")
-        action_preview = result.values.get("action_preview") or {}
-        refusal = result.error or action_preview.get("refusal")
-        if refusal:
+        preview = result.action_preview
+        if preview is None or preview.refusal:
+            refusal = result.error if preview is None else preview.refusal
             yield from record_rehearsed(context, block, f"would be refused now: {refusal}", refused=refusal)
         else:
-            exact = action_preview.get("exact") or result.text
-            yield from record_rehearsed(
-                context, block, f"would execute: {exact}", exact=exact, action_preview=action_preview
-            )
+            note = f"would execute: {preview.exact}"
+            fields = {"exact": preview.exact, "action_preview": to_builtins(preview)}
+            yield from record_rehearsed(context, block, note, **fields)
 
 
 class Undo(ChangingKind):
@@ -194,30 +194,26 @@ def act(context: WalkContext, block: Block, item: UndoItem | None = None) -> Tur
 def _preview_action(context: WalkContext, block: Block) -> Turn[bool]:
     """Preview an action before its confirmation. Return False if it will not be executed."""
     result = yield from context.read_block(block, "preview")
-    action_preview = result.values.get("action_preview") or {}
-    refusal = result.error or action_preview.get("refusal")
-    if refusal:
-        hint = action_preview.get("hint")
+    preview = result.action_preview
+    if preview is None or preview.refusal:
+        refusal, hint = (result.error, None) if preview is None else (preview.refusal, preview.hint)
         note = f"refused: {refusal}" + (f" ({hint})" if hint else "")
         yield from fail(context, block, note, machine_s=result.machine_s)
         return False
-    if action_preview.get("done"):
-        reason = f"done by {action_preview['by']}" if action_preview.get("by") else "already done"
-        yield from skip(context, block, f"{reason}: {action_preview.get('text') or result.text}")
+    if preview.done:
+        reason = f"done by {preview.by}" if preview.by else "already done"
+        yield from skip(context, block, f"{reason}: {preview.text}")
         return False
-    text = f"{block.id}: {action_preview.get('text') or result.text}"
-    yield from context.write(
-        "block.seen", text, block=block, state="previewed", action_preview=action_preview, machine_s=result.machine_s
-    )
+    fields = {"action_preview": to_builtins(preview), "machine_s": result.machine_s}
+    yield from context.write("block.seen", f"{block.id}: {preview.text}", block=block, state="previewed", **fields)
     return True
 
 
 def _count(context: WalkContext, block: Block, rows: tuple[dict[str, Any], ...] | None) -> int | None:
     """Return the number of affected objects; an action counts them in its preview."""
     block_state = context.state.blocks[block.id]
-    count = (block_state.action_preview or {}).get("count")
-    if isinstance(count, int):
-        return count
+    if block_state.action_preview is not None and block_state.action_preview.count is not None:
+        return block_state.action_preview.count
     return len(rows) - (block_state.row if runs_per_row(block) else 0) if rows is not None else None
 
 
@@ -254,7 +250,8 @@ def confirm(
     context: WalkContext, block: Block, confirmation: Confirmation, *, count: int | None = None, item: str = ""
 ) -> Turn[bool]:
     """Ask until the block is confirmed or declined."""
-    name = str((context.state.blocks[block.id].action_preview or {}).get("name") or "")
+    shown = context.state.blocks[block.id].action_preview
+    name = "" if shown is None else shown.name
     expects = expected(confirmation, context.state, count, name)
     if not expects:
         yield from fail(context, block, "the text to type for its confirmation is unknown", item)
@@ -312,8 +309,8 @@ def _continuation_text(context: WalkContext, block: Block) -> str:
 def _act_text(context: WalkContext, block: Block) -> str:
     """Return what would be done: from the action's preview if there is one, else from the author's text."""
     step, _ = context.plan.block(block.id)
-    preview_text = (context.state.blocks[block.id].action_preview or {}).get("text")
-    return str(preview_text or block.title or block.settings.get("text") or step.title)
+    preview = context.state.blocks[block.id].action_preview
+    return str((preview and preview.text) or block.title or block.settings.get("text") or step.title)
 
 
 def _execute(
@@ -322,7 +319,7 @@ def _execute(
     block_state = context.state.blocks[block.id]
     fields: dict[str, Any] = {"params": parameters(context.state, block)}
     if block_state.action_preview is not None:
-        fields["action_preview"] = block_state.action_preview
+        fields["action_preview"] = to_builtins(block_state.action_preview)
     if item is not None:
         fields |= {"item": item.key}
     elif rows is not None and runs_per_row(block):
@@ -334,7 +331,7 @@ def _execute(
         yield from context.pause(0.0)
     undo_of = item.undo_of if item is not None else None
     if block.language == "sql":
-        fields["statement"] = statement_shown(context.state, block, msgspec.to_builtins(fields), undo_of)
+        fields["statement"] = statement_shown(context.state, block, to_builtins(fields), undo_of)
     number = block_state.executions + 1
     intent = yield from context.write(
         "block.intent", f"{block.id}: {_row_text(fields)}intent recorded", block=block, execution=number, **fields
@@ -385,7 +382,7 @@ def _record_end(
         undo=outcome.undo,
         evidence=outcome.evidence,
         machine_s=outcome.machine_s,
-        **({} if outcome.table is None else {"table": msgspec.to_builtins(outcome.table)}),
+        **({} if outcome.table is None else {"table": to_builtins(outcome.table)}),
         **more,
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, BlockCondition, JournalRecord
 from dba_console.runbooks.run_view import Option, QuestionKind, RunTable
 
@@ -111,6 +112,8 @@ class ReadResult(Struct, frozen=True, kw_only=True):
     table: RunTable | None = None
     rows: tuple[dict[str, Any], ...] = ()
     """All rows of a preview, JSON-serializable."""
+    action_preview: ActionPreview | None = None
+    """What an action would do; its values are JSON-serializable."""
     error: str | None = None
     """The read itself failed: the check fails."""
     machine_s: float = 0.0

@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dba_console.actions.action_preview import recorded_preview
 from dba_console.core.units import UNKNOWN, human_duration
 from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.runbooks.apply_records import replay_records, seconds
@@ -98,7 +99,8 @@ def _record_lines(records: Iterable[JournalRecord], when: Callable[[int], str]) 
 
 def _exact(record: JournalRecord) -> str:
     """Return the exact statement of an intent, as it was confirmed."""
-    return str(record.fields.get("statement") or (record.fields.get("action_preview") or {}).get("exact") or "")
+    preview = recorded_preview(record.fields)
+    return str(record.fields.get("statement") or (preview and preview.exact) or "")
 
 
 def _duration_text(record: JournalRecord) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.core.target import with_host
 from dba_console.recording.plan import JournalRecord, Plan, Step
 from dba_console.runbooks.run_view import RunTable, WaitView
@@ -59,7 +60,7 @@ class BlockState:
     is not acted on without a choice. None: no choice was made."""
     row: int = 0
     """The next row, of a change with `each`."""
-    action_preview: dict[str, Any] | None = None
+    action_preview: ActionPreview | None = None
     """Preview of an action."""
     table: RunTable | None = None
     timed_out: bool = False

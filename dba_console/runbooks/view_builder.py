@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from dba_console.actions.action_preview import recorded_preview
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
@@ -217,13 +218,16 @@ def _block_state(state: RunState, block: Block, block_state: BlockState) -> Step
 def code_text(plan: Plan, state: RunState, block: Block) -> str:
     """Return the exact text of what runs, with the values and rows it uses as comments."""
     block_state = state.blocks[block.id]
-    action_preview = block_state.action_preview or _last_intent_fields(state, block).get("action_preview") or {}
+    action_preview = block_state.action_preview or recorded_preview(_last_intent_fields(state, block))
+    exact = "" if action_preview is None else action_preview.exact
     if block.kind == "action" and (undone := undo_of(state, block)) is not None:
-        action_text = str(action_preview.get("exact") or code_shown(state, block))
-        what = [f"revert: {action_text}", *(f"-- {name}: {_short(value)}" for name, value in undone.items())]
+        what = [
+            f"revert: {exact or code_shown(state, block)}",
+            *(f"-- {name}: {_short(value)}" for name, value in undone.items()),
+        ]
         return lines("\n".join(what), MOST_PROSE)
-    if block.kind == "action" and action_preview.get("exact"):
-        return lines(str(action_preview["exact"]), MOST_PROSE)
+    if block.kind == "action" and exact:
+        return lines(exact, MOST_PROSE)
     preview = bound_preview(plan, block)
     rows = state.blocks[preview.id].chosen if preview is not None else None
     text = code_shown(state, block)
@@ -273,9 +277,9 @@ def _table(plan: Plan, state: RunState) -> RunTable | None:
         preview = bound_preview(plan, block)
         if preview is not None and state.blocks[preview.id].table is not None:
             return _remaining_rows(state.blocks[preview.id], done_before(state, block))
-        rows: Sequence[Mapping[str, Any]] = (state.blocks[block.id].action_preview or {}).get("rows") or ()
-        if rows:
-            return table_of(rows, block.title, block.id)
+        action_preview = state.blocks[block.id].action_preview
+        if action_preview is not None and action_preview.rows:
+            return table_of(action_preview.rows, block.title, block.id)
     return None if _acted_on(plan, state) else state.table
 
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, PlainControl
+from dba_console.actions.action import Action, ActionContext, ActionResult, PlainControl
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import parse_settings
 from dba_console.actions.statement_results import StatementMark
 from dba_console.demo.cluster import Cluster

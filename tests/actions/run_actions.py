@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, PlainControl
+from dba_console.actions.action import ActionContext, ActionResult, PlainControl
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.actions.temporary_settings import PendingRevert, read_all
 from dba_console.demo.cluster import Cluster

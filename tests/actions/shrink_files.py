@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult
+from dba_console.actions.action import ActionContext, ActionResult
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.actions.shrink.stepwise_truncate import MIB, DiskProbe
 from dba_console.actions.shrink_file import ShrinkFile, ShrinkFileSettings

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, PlainControl
+from dba_console.actions.action import ActionContext, ActionResult, PlainControl
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_paths import LOCK

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult
+from dba_console.actions.action import ActionContext, ActionResult
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.clusters.cutover_plan import CutoverPlan, NodePlan, save_plan
 from dba_console.core.config import ClusterConfig, Config, NodeConfig

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control, PlainControl
+from dba_console.actions.action import ActionContext, ActionResult, Control, PlainControl
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.node_host import Host, HostConnectionLost, confining_unit
 from dba_console.clusters.steps.promote import Promote
 from dba_console.core.clock import SYSTEM

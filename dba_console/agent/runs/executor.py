@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from dba_console.actions.acting_connection import ServerRestarted
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult
+from dba_console.actions.action import Action, ActionContext, ActionResult
+from dba_console.actions.action_preview import ActionPreview, recorded_preview
 from dba_console.actions.outcome_evidence import settle_mark
 from dba_console.actions.permission_gate import ActRequest, CurrentTarget, Permit, PlannedTarget, authorize
 from dba_console.actions.policy import find_read_only_target
@@ -92,12 +93,9 @@ class Executor:
         except (ConsoleError, KeyError, OSError) as error:
             why = _message(error)
             return ReadResult(error=why, text=why, machine_s=self._elapsed_s(begun_us))
-        encoded = to_json_value(msgspec.to_builtins(preview))
+        encoded = convert(to_json_value(msgspec.to_builtins(preview)), ActionPreview)
         return ReadResult(
-            text=preview.text,
-            values={"action_preview": encoded},
-            rows=preview.rows,
-            machine_s=self._elapsed_s(begun_us),
+            text=preview.text, action_preview=encoded, rows=preview.rows, machine_s=self._elapsed_s(begun_us)
         )
 
     def execute(self, wanted: ExecuteRequest) -> Outcome:
@@ -187,7 +185,7 @@ class Executor:
         if wanted.undo_of is not None:
             self._request_permit(wanted, self._act_request(acting, wanted, undo=True), cluster=cluster)
             return _outcome(acting.undo(settings, wanted.undo_of, context, self._controls))
-        shown = _shown_preview(wanted.intent.fields)
+        shown = recorded_preview(wanted.intent.fields)
         request = self._act_request(acting, wanted, shown=shown)
         gate_preview = {"look": lambda: acting.preview(settings, context), "shown": shown}
         preview = self._request_permit(wanted, request, cluster=cluster, **gate_preview).preview
@@ -269,7 +267,7 @@ class Executor:
                 text = "the outcome of the revert is not recorded"
                 return Outcome(state="failed" if again else "unknown", text=text, again=again)
             context = self._action_context(block, acting, wanted.execution)
-            shown = _shown_preview(wanted.intent.fields) or ActionPreview(text="", exact="")
+            shown = recorded_preview(wanted.intent.fields) or ActionPreview(text="", exact="")
             return _outcome(acting.settle(settings, shown, context))
         if block.language == "sql":
             return self._settle_sql(wanted)
@@ -400,11 +398,6 @@ def _refuse_masked(block: Block, fields: Mapping[str, Any]) -> None:
             f"{', '.join(sorted(names))} of a row looks like a secret, so its value was not stored",
             hint="use another column in the preview, such as an oid",
         )
-
-
-def _shown_preview(fields: Mapping[str, Any]) -> ActionPreview | None:
-    given = fields.get("action_preview")
-    return None if not given else convert(given, ActionPreview)
 
 
 def _outcome(done: ActionResult) -> Outcome:

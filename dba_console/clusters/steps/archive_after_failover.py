@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cutover_plan import CutoverPlan, save_failover
 from dba_console.clusters.steps.step import Cutover, CutoverStep, TimedSettings, remaining_seconds
 from dba_console.clusters.wal_files import NAME, SEGMENT, segment_end, segment_names

@@ -7,7 +7,8 @@ from typing import ClassVar
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.cutover_plan import LOCK_SLOT
 from dba_console.clusters.steps.finish_cutover import leave_nothing

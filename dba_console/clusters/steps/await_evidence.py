@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.identity import STANDBY
 from dba_console.clusters.cluster_check import ClusterCheck
 from dba_console.clusters.cutover_plan import cluster_config

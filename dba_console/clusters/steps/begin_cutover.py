@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.cutover_mark import new_mark, write_mark, write_mark_file
 from dba_console.clusters.cutover_plan import (

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cluster_check import ClusterCheck
 from dba_console.clusters.cutover_mark import take_over
 from dba_console.clusters.cutover_plan import CutoverPlan, FailoverPlan, cluster_config

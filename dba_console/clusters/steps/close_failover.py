@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cutover_mark import remove_mark, remove_mark_file
 from dba_console.clusters.steps.finish_cutover import leave_nothing
 from dba_console.clusters.steps.make_plan import drop_slots

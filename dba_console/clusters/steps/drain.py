@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.steps.hold_clients import CLIENT, END_SESSIONS
 from dba_console.clusters.steps.manager_switchover import spared_sessions
 from dba_console.clusters.steps.step import Cutover, CutoverStep, TimedSettings, remaining_seconds

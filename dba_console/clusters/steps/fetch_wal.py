@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cluster_check import lsn_text, parse_lsn
 from dba_console.clusters.cutover_plan import save_failover
 from dba_console.clusters.host_facts import read_free_space

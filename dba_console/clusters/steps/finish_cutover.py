@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.heartbeat import stop_heartbeat
 from dba_console.clusters.steps.mark_stage import remove_marks

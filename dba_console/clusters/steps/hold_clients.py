@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cutover_mark import CHECKED, HELD, HOLDING
 from dba_console.clusters.cutover_plan import save_plan
 from dba_console.clusters.pooler_admin import PoolerAdmin

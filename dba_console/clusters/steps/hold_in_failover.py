@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cutover_plan import save_failover
 from dba_console.clusters.steps.step import Cutover, CutoverStep, StepSettings
 from dba_console.core.errors import ConsoleError

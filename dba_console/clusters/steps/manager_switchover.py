@@ -12,7 +12,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters import host_scripts
 from dba_console.clusters.cluster_check import parse_lsn

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.heartbeat import (
     KILLED,
     HeartbeatOutage,

@@ -9,7 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_plan import CutoverPlan, save_plan
 from dba_console.clusters.steps.failover_promotion import last_checks, loss_text, mark_failover

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.crash_recovery import recover_alone
 from dba_console.clusters.server_control import CLEAN_STATES
 from dba_console.clusters.steps.standby import make_standby, not_promoted, primary_conninfo

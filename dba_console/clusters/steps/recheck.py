@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cluster_check import ClusterCheck
 from dba_console.clusters.cutover_readiness import cutover_readiness
 from dba_console.clusters.steps.step import Cutover, CutoverStep, NothingChanged, StepSettings

@@ -9,7 +9,8 @@ from typing import ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cutover_mark import RELEASED
 from dba_console.clusters.cutover_plan import CutoverPlan, node_address, save_failover
 from dba_console.clusters.heartbeat import HeartbeatOutage

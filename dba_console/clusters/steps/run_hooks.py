@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from dba_console.actions.action import ActionPreview, ActionResult, Control
+from dba_console.actions.action import ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.clusters.cutover_plan import save_failover
 from dba_console.clusters.node_host import failure_text, run_command
 from dba_console.clusters.steps.step import Cutover, CutoverStep, StepSettings

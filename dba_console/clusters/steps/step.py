@@ -13,7 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec import Struct
 
 from dba_console.actions.acting_connection import ActingConnection
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.deadline_connection import SESSION_TIMEOUTS
 from dba_console.actions.identity import ServerIdentity
 from dba_console.clusters.cluster_check import parse_lsn

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from dba_console.actions.action_preview import recorded_preview
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.recording.backlog import Gap
@@ -161,8 +162,8 @@ def _exact_text(event: Event, runs: Mapping[str, StoredRun]) -> tuple[str, ...]:
     details = event.details
     if run is not None and isinstance(seq, int) and 0 < seq <= len(run.records):
         details = details | run.records[seq - 1].fields
-    preview, parameters = details.get("action_preview"), details.get("params")
-    exact = details.get("statement") or (preview.get("exact") if isinstance(preview, dict) else None)
+    preview, parameters = recorded_preview(details), details.get("params")
+    exact = details.get("statement") or (preview and preview.exact)
     if not exact and run is not None and run.plan is not None:
         exact = next((block.body for _, block in run.plan.blocks() if block.id == event.details.get("block")), "")
     lines = str(exact).splitlines() if exact else []

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from dba_console.actions import registry
-from dba_console.actions.action import Action, ActionContext, ActionPreview, ActionResult, Control
+from dba_console.actions.action import Action, ActionContext, ActionResult, Control
+from dba_console.actions.action_preview import ActionPreview
 from tests.agent.runs.agent_command import command_or_agent
 
 NODE_STEP = "node-step"

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ServerRestarted
-from dba_console.actions.action import ActionPreview
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.identity import HostIdentity, ServerIdentity, host_identity, server_mismatch
 from dba_console.actions.permission_gate import (
     ActRequest,

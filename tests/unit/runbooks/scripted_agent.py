@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, JournalRecord, Plan, Step
 from dba_console.runbooks.apply_records import apply, replay_records
 from dba_console.runbooks.requests import (
@@ -149,7 +150,8 @@ class ScriptedAgent:
                 return left.pop(0) if len(left) > 1 else left[0]
         if request.purpose in ("done", "while"):
             return ReadResult(holds=False, text="no", machine_s=0.5)
-        return ReadResult(holds=True, text="yes", machine_s=0.5)
+        preview = ActionPreview(text="", exact="") if request.block.kind == "action" else None
+        return ReadResult(holds=True, text="yes", action_preview=preview, machine_s=0.5)
 
     def _execute(self, request: ExecuteRequest) -> Outcome:
         self.done.append((request.block.id, request.execution))

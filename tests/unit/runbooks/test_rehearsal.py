@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import BlockCondition as Condition
 from dba_console.recording.plan import Confirmation, Plan
 from dba_console.runbooks.rehearsal import CAVEAT
@@ -38,7 +39,7 @@ def test_a_rehearsal_never_changes_anything_never_asks_and_ends(plan: Plan) -> N
 
 def test_a_change_is_shown_verbatim() -> None:
     argv = block("a/run", "run", language="toml", settings={"argv": ["pg_dump", "-Fc", "app"]})
-    action_preview = {"exact": "echo 1 > /proc/sys/vm/drop_caches", "count": 1}
+    action_preview = ActionPreview(text="", exact="echo 1 > /proc/sys/vm/drop_caches", count=1)
     plan = plan_of(
         step(
             "a", block("a/preview", "preview"), block("a/change", "change", body="drop table public.t", confirm=TYPED)
@@ -47,7 +48,7 @@ def test_a_change_is_shown_verbatim() -> None:
     )
     looks = {
         "a/preview": [ReadResult(rows=({"a": 1},))],
-        "b/action": [ReadResult(values={"action_preview": action_preview})],
+        "b/action": [ReadResult(action_preview=action_preview)],
     }
     ending, state, _ = run(plan, ScriptedAgent(results=looks), mode="rehearse")
     reported = {block_id: known.note for block_id, known in state.blocks.items()}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from msgspec import structs
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Confirmation, Input, Plan, Prose
 from dba_console.runbooks.apply_records import replay_records
@@ -327,9 +328,9 @@ def test_a_session_without_certain_identity_is_not_signalled(rows: list[Any]) ->
 
 
 def test_a_plan_with_one_change_runs_like_any_other() -> None:
-    action_preview = {"text": "one session", "exact": "pg_terminate_backend(7)", "count": 1}
+    action_preview = ActionPreview(text="one session", exact="pg_terminate_backend(7)", count=1)
     plan = signal_plan("terminate", [ROW])
-    agent = ScriptedAgent(results={"terminate/action": [ReadResult(values={"action_preview": action_preview})]})
+    agent = ScriptedAgent(results={"terminate/action": [ReadResult(action_preview=action_preview)]})
     state = begin(plan, agent)
     assert run_view(plan, state, LIVE).state == "planned"
     ending, _, agent = run(plan, ScriptedAgent(results=agent.results))

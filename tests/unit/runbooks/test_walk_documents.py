@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Block, Input, JournalRecord, Plan, Step
 from dba_console.runbooks.asking_kinds import declared_input
@@ -34,14 +35,7 @@ SAMPLE_INPUTS = (
 )
 """What is given for an input: the first that it takes. A document whose input takes none of them needs one more."""
 ROWS = ({"pid": 7, "backend_start": "2026-11-22T05:00:00Z"}, {"pid": 8, "backend_start": "2026-11-22T05:00:01Z"})
-PREVIEW = {
-    "text": "what is there",
-    "exact": "what will be done",
-    "count": 2,
-    "refusal": None,
-    "done": False,
-    "rows": list(ROWS),
-}
+PREVIEW = ActionPreview(text="what is there", exact="what will be done", count=2, rows=ROWS)
 
 
 NO_CASE = "none"
@@ -60,10 +54,10 @@ class ObligingAgent(ScriptedAgent):
 
     def _read_result(self, request: ReadRequest) -> ReadResult:
         if request.purpose == "preview":
-            values = {"action_preview": PREVIEW} if request.block.kind == "action" else {}
+            preview = PREVIEW if request.block.kind == "action" else None
             column = request.block.settings.get("chosen")
             rows = tuple({**row, column: True} for row in ROWS) if column else ROWS
-            return ReadResult(rows=rows, values=values, text="seen", machine_s=0.1)
+            return ReadResult(rows=rows, action_preview=preview, text="seen", machine_s=0.1)
         if request.purpose == "measure":
             return ReadResult(values={"cached_bytes": 1 << 30}, text="measured", machine_s=0.1)
         return super()._read_result(request)

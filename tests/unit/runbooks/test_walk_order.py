@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, Confirmation, Input
 from dba_console.recording.plan import BlockCondition as Condition
 from dba_console.runbooks.requests import (
@@ -236,28 +238,26 @@ def test_a_retry_reads_again_what_it_changes() -> None:
 
 
 def test_an_action_is_previewed_before_the_question_and_bound_to_that_preview() -> None:
-    action_preview = {
-        "text": "frees 18 GB",
-        "exact": "echo 1 > drop_caches",
-        "count": 3,
-        "refusal": None,
-        "done": False,
-    }
+    action_preview = ActionPreview(text="frees 18 GB", exact="echo 1 > drop_caches", count=3)
     action = plan_of_one("action", action="drop-caches", confirm=Confirmation(level="type", text="count"))
     _, state, agent = run(
         plan_of(step("a", action)),
-        ScriptedAgent(results={"a/action": [ReadResult(values={"action_preview": action_preview})]}),
+        ScriptedAgent(results={"a/action": [ReadResult(action_preview=action_preview)]}),
     )
     assert agent.asked[-1].expects == "3"
-    assert state.executions[0].intent.fields["action_preview"] == action_preview
+    assert state.executions[0].intent.fields["action_preview"] == to_builtins(action_preview)
 
 
-@pytest.mark.parametrize(("action_preview", "status"), [({"refusal": "in use"}, "failed"), ({"done": True}, "skipped")])
-def test_an_action_that_refuses_or_has_nothing_to_do_is_not_started(
-    action_preview: dict[str, Any], status: str
-) -> None:
+@pytest.mark.parametrize(
+    ("action_preview", "status"),
+    [
+        (ActionPreview(text="", exact="", refusal="in use"), "failed"),
+        (ActionPreview(text="", exact="", done=True), "skipped"),
+    ],
+)
+def test_an_action_that_refuses_or_has_nothing_to_do_is_not_started(action_preview: ActionPreview, status: str) -> None:
     agent = ScriptedAgent(
-        results={"a/action": [ReadResult(values={"action_preview": action_preview})]}, answers={"failed": ["abort"]}
+        results={"a/action": [ReadResult(action_preview=action_preview)]}, answers={"failed": ["abort"]}
     )
     _, state, agent = run(plan_of(step("a", plan_of_one("action", action="shrink-file"))), agent)
     assert (agent.done, state.blocks["a/action"].status) == ([], status)

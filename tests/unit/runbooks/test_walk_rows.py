@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, Confirmation, Plan
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.requests import OperatorInterrupt, Outcome, ReadResult
@@ -117,7 +118,8 @@ def test_with_no_row_preselected_the_operator_can_still_select_one() -> None:
 
 def test_an_action_gets_the_selected_rows_and_reads_them_again() -> None:
     action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
-    previews = [ReadResult(values={"action_preview": {"text": f"Cancel {count}", "count": count}}) for count in (3, 1)]
+    counts = (3, 1)
+    previews = [ReadResult(action_preview=ActionPreview(text=f"Cancel {n}", exact="", count=n)) for n in counts]
     agent = agent_with_rows(choose(1))
     agent.results["a/action"] = previews
     _, state, agent = run(plan(action), agent)
@@ -220,9 +222,12 @@ def test_a_row_indistinguishable_from_a_deselected_one_stays_deselected() -> Non
 
 def test_a_row_for_which_a_change_is_refused_can_be_deselected_there() -> None:
     action = block("a/action", "action", action="signal-backend", settings=ACTION, confirm=COUNT)
-    previews: list[dict[str, Any]] = [{"refusal": "process 8 is a walsender"}, {"text": "Cancel 2", "count": 2}]
+    previews = [
+        ActionPreview(text="", exact="", refusal="process 8 is a walsender"),
+        ActionPreview(text="Cancel 2", exact="", count=2),
+    ]
     agent = ScriptedAgent(results={"a/preview": [ReadResult(rows=ROWS)]}, answers={"a/action:failed": [choose(0, 2)]})
-    agent.results["a/action"] = [ReadResult(values={"action_preview": action_preview}) for action_preview in previews]
+    agent.results["a/action"] = [ReadResult(action_preview=action_preview) for action_preview in previews]
     ending, state, agent = run(plan(action), agent)
     assert (ending.state, len(agent.done), state.deviations) == ("done", 1, [])
     assert [(asked.kind, asked.rows) for asked in agent.asked[1:]] == [("failed", "a/preview"), ("type", "a/preview")]

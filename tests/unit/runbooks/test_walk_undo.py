@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
+from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, Confirmation, Plan, Step
 from dba_console.runbooks.requests import OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.run_view import Option
@@ -97,7 +98,7 @@ def test_an_undo_does_not_ask_for_the_count_of_its_change(text: str) -> None:
     plan = plan_of(step("a", action("a/action", confirm=Confirmation(level="type", text=text))), LAST)
     agent = agent_failing_last_check("all", outcomes={"a/action": [Outcome(state="ok", text="set", undo={"was": 1})]})
     agent.results["a/action"] = [
-        ReadResult(values={"action_preview": {"text": "one", "exact": "set it", "count": 1, "name": "x"}})
+        ReadResult(action_preview=ActionPreview(text="one", exact="set it", count=1, name="x"))
     ]
     _, state, agent = run(plan, agent)
     assert state.steps["a"].status == "undone"
