@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dba_console.clusters.subject.panel import ClusterPanel, NodeRow, NodeSlot, PoolerRow
 from dba_console.watch.block_devices import Device
 from dba_console.watch.disks.panel import DatabaseRow, DisksPanel, MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import (
-    ClusterPanel,
     Connections,
     Events,
     Finding,
@@ -27,9 +27,6 @@ from dba_console.watch.frames.picture import Picture
 from dba_console.watch.frames.rows import (
     ConnectionGroup,
     EventRow,
-    NodeRow,
-    NodeSlot,
-    PoolerRow,
     ProgressRow,
 )
 from dba_console.watch.io.panel import IoPanel, ServerIoRow
@@ -135,11 +132,11 @@ def busy_frame() -> Frame:
             "memory": _memory(),
             "replication": _replication(),
             "safety": _safety(),
+            "cluster": _cluster(),
             "server": _server(),
             "sessions": _sessions(),
         },
         events=_events(),
-        cluster=_cluster(),
         findings=_findings(),
         own=_own(),
     )

@@ -16,6 +16,7 @@ from msgspec import structs
 from dba_console.agent.server_service import REFUSED_DELAYS_S, ServerService, delay_s
 from dba_console.agent.source import TickSource
 from dba_console.clusters.node_polling import SILENCE_S, NodePoll, PoolerPoll
+from dba_console.clusters.subject.readings import ClusterDetails, ClusterNow, NodeDetails, NodeNow, PoolerNow
 from dba_console.core.clock import Clock
 from dba_console.core.config import ClusterConfig, Config
 from dba_console.core.errors import ConsoleError, UsageError
@@ -23,7 +24,6 @@ from dba_console.core.redact import redact
 from dba_console.core.target import Target, address_of
 from dba_console.watch.probes.deadline_lane import PolledCall
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
-from dba_console.watch.samples.cluster import ClusterDetails, ClusterNow, NodeDetails, NodeNow, PoolerNow
 from dba_console.watch.samples.sample import PARTS, Part, make_part
 
 CLUSTER, DETAILS = "cluster", "cluster.details"

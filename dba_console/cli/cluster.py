@@ -27,13 +27,13 @@ from dba_console.clusters.readiness_history import (
     save_history,
 )
 from dba_console.clusters.standby_suitability import ahead_text
+from dba_console.clusters.subject.panel import cutover_text, release_text
 from dba_console.clusters.survey import Survey, ahead_of, save_primary_position, survey
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig
 from dba_console.core.errors import ConsoleError, ExitCode, UsageError
 from dba_console.core.sanitize import clean
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
-from dba_console.watch.frames.cluster import cutover_text, release_text
 from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
 
 app = new_app("Show the nodes and poolers of a cluster, and check if a cutover can start.")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from dba_console.clusters.subject.readings import CutoverMark
 from dba_console.core.decoding import from_json
-from dba_console.watch.samples.cluster import CutoverMark
 
 if TYPE_CHECKING:
     from dba_console.actions.acting_connection import ActingConnection

@@ -14,12 +14,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dba_console.actions.action import ActionContext
+from dba_console.clusters.subject.readings import CutoverMark
 from dba_console.core.atomic_files import read_small, write_atomically
 from dba_console.core.config import ClusterConfig, NodeConfig
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import Refused, SessionError, UsageError
 from dba_console.core.target import conninfo, parse_conninfo
-from dba_console.watch.samples.cluster import CutoverMark
 
 FILE = "cutover.json"
 LIMIT = 8 * 1024 * 1024

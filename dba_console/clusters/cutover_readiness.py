@@ -14,11 +14,11 @@ from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, unknown
 from dba_console.clusters.cutover_mark import removal_statement
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.pooler_state import PoolerState
+from dba_console.clusters.subject.panel import cutover_text
+from dba_console.clusters.subject.readings import STANDBY_MINIMUM_SETTINGS
 from dba_console.clusters.survey import Survey
 from dba_console.core.redact import redact
-from dba_console.watch.frames.cluster import cutover_text
 from dba_console.watch.panels.time_formats import date_and_time
-from dba_console.watch.samples.cluster import STANDBY_MINIMUM_SETTINGS
 
 # Differences between primary and target that clients would notice: settings, archive, collations, jobs. Pure.
 

@@ -17,6 +17,15 @@ from dba_console.clusters.cutover_mark import MARK, parse_mark
 from dba_console.clusters.last_primary import LastPrimary, save_last_primary
 from dba_console.clusters.pooler_state import ANSWER_S as CONNECT_S
 from dba_console.clusters.pooler_state import PooledDatabase, open_admin, read_pools
+from dba_console.clusters.subject.readings import (
+    STANDBY_MINIMUM_SETTINGS,
+    NodeDetails,
+    NodeNow,
+    NodeSlotNow,
+    PoolerDatabase,
+    PoolerNow,
+    Sender,
+)
 from dba_console.core.clock import Clock
 from dba_console.core.config import NodeConfig, PoolerConfig
 from dba_console.core.decoding import json_decoder
@@ -28,15 +37,6 @@ from dba_console.watch.probes.postgres.connect import (
 )
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.simple_query import last_value
-from dba_console.watch.samples.cluster import (
-    STANDBY_MINIMUM_SETTINGS,
-    NodeDetails,
-    NodeNow,
-    NodeSlotNow,
-    PoolerDatabase,
-    PoolerNow,
-    Sender,
-)
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn

@@ -19,6 +19,7 @@ from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.cutover_mark import MARK, parse_mark
 from dba_console.clusters.cutover_plan import replication_address
+from dba_console.clusters.subject.readings import CutoverMark
 from dba_console.core.clock import Clock
 from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConsoleError
@@ -29,7 +30,6 @@ from dba_console.core.target import parse_conninfo
 from dba_console.watch.probes.host.data_directory import DamagedControl, required_settings
 from dba_console.watch.probes.postgres.connect import refuse_host_override
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
-from dba_console.watch.samples.cluster import CutoverMark
 
 # Queries of a node's state.
 

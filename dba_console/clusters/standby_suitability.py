@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dba_console.clusters.cluster_check import ClusterCheck, failed, ok, unknown, warning
 from dba_console.clusters.node_state import NodeState
 from dba_console.clusters.replication_access import other_nodes
+from dba_console.clusters.subject.readings import STANDBY_MINIMUM_SETTINGS
 from dba_console.clusters.survey import Survey, ahead_of, find_upstream
-from dba_console.watch.samples.cluster import STANDBY_MINIMUM_SETTINGS
 
 
 def check_identity_and_version(primary: NodeState, target: NodeState) -> Iterator[ClusterCheck]:

@@ -19,12 +19,12 @@ from dba_console.clusters.pooler_file import check_file
 from dba_console.clusters.pooler_state import PoolerState, read_pooler
 from dba_console.clusters.recovery_progress import RecoveryProgress, read_recovery
 from dba_console.clusters.server_control import ServerControl
+from dba_console.clusters.subject.readings import STANDBY_MINIMUM_SETTINGS, CutoverMark
 from dba_console.core.clock import Clock
 from dba_console.core.config import ClusterConfig
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.watch.samples.cluster import STANDBY_MINIMUM_SETTINGS, CutoverMark
 
 TIMEOUT_S = 15.0
 """Total timeout: each query has its own timeout, but name resolution has only this one."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from dba_console.clusters.subject.panel import PoolerRow
 from dba_console.core.clock import rfc3339
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames import rows
@@ -65,7 +66,7 @@ _KEYS: dict[type[Struct], tuple[str, ...]] = {
     SessionRow: ("pid", "backend_start"),
     LockNode: ("pid", "backend_start"),
     HorizonRow: ("kind", "who"),
-    rows.PoolerRow: ("name", "database"),
+    PoolerRow: ("name", "database"),
     StandbyRow: ("application", "client"),
     rows.ProgressRow: ("kind", "database", "pid", "process"),
 }

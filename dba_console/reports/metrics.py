@@ -12,12 +12,12 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import DecodeError
 
+from dba_console.clusters.subject.readings import ClusterNow
 from dba_console.recording.points import Point
 from dba_console.reports.export import Span, least_distance
 from dba_console.watch.frames.model import chart_titles
 from dba_console.watch.replication.readings import Replication
 from dba_console.watch.safety.readings import Horizon
-from dba_console.watch.samples.cluster import ClusterNow
 from dba_console.watch.samples.findings import FindingsNow
 from dba_console.watch.samples.host import Disks, MemInfo, Mounts, Pressure, VmStat
 from dba_console.watch.samples.jobs import JobsNow

@@ -21,7 +21,7 @@ from dba_console.recording.plan import JournalRecord
 from dba_console.reports.share_names import is_ordinary
 from dba_console.reports.share_text import TextRewriter, holds_secret
 from dba_console.watch.part import NameKind
-from dba_console.watch.samples import cluster, console, findings, jobs, postgres
+from dba_console.watch.samples import console, findings, jobs, postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part, Sample
 
@@ -55,15 +55,6 @@ _KINDS: dict[type[Struct], dict[str, str]] = {
     findings.FindingNow: {"note": "note"},
     jobs.ObjectNow: {"name": "relation"},
     jobs.JobNow: {"reads": "path", "writes": "path", "source": "database"},
-    cluster.NodeSlotNow: {"name": "slot"},
-    cluster.NodeNow: {
-        "name": "node", "places": "host", "role": "text", "receiver_slot": "slot",
-        "receiver_application": "application",
-    },
-    cluster.PoolerDatabase: {"name": "database"},
-    cluster.PoolerNow: {"name": "node", "missing": "database"},
-    cluster.ClusterNow: {"name": "node"},
-    cluster.NodeDetails: {"name": "node"},
 }  # fmt: skip
 """Fields of readings that are something else; `.keys` are those of a dict."""
 _SETTINGS = {

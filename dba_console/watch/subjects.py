@@ -38,7 +38,7 @@ SUBJECTS = (
     Subject("disks", "dba_console.watch.disks"),
     Subject("sessions", "dba_console.watch.sessions", has_rules=False),
     Subject("events"),
-    Subject("cluster"),
+    Subject("cluster", "dba_console.clusters.subject"),
     Subject("server", "dba_console.watch.server"),
 )
 PANEL_NAMES = tuple(subject.panel for subject in SUBJECTS)

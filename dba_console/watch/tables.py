@@ -37,6 +37,8 @@ class Column(TableColumn):
     """Returns the style for a row; without it an unknown number is dim."""
     applies: Callable[[Any], bool] | None = None
     """Returns whether the field means something for this row; else the cell is a dash."""
+    value: Callable[[Any], Any] | None = None
+    """Returns what a row is sorted by, if it is not its field."""
     optional: bool = False
     """A missing value is left blank, because most rows have none; else it is `?`."""
 
@@ -44,7 +46,7 @@ class Column(TableColumn):
         """Return the cell of a row."""
         if self.applies is not None and not self.applies(row):
             return NOT_APPLICABLE
-        value = getattr(row, self.id)
+        value = getattr(row, self.id) if self.value is None else self.value(row)
         if isinstance(value, list):
             value = ", ".join(value)
         style: Style = "stale" if self.right and value is None else ""

@@ -12,15 +12,14 @@ import pytest
 
 from dba_console.agent.collector import Collector
 from dba_console.clusters.node_polling import NodePoll
+from dba_console.clusters.subject.panel import ClusterPanel, NodeRow
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.core.target import make_target
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
-from dba_console.watch.frames.model import ClusterPanel as Panel
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.frames.rows import NodeRow
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.sql import query
@@ -37,9 +36,9 @@ class ClusterWatcher:
         self.collector = Collector(make_target(dsn), Config(clusters={"shop": ClusterConfig(nodes=nodes)}))
         self.picture = Picture()
 
-    def panel(self) -> Panel:
+    def panel(self) -> ClusterPanel:
         self.picture = self.picture.with_sample(self.collector.tick())
-        return derive(self.picture, ChartHistory()).cluster
+        return derive(self.picture, ChartHistory()).of(ClusterPanel)
 
     def node(self, name: str) -> NodeRow | None:
         return next((row for row in self.panel().nodes if row.name == name), None)

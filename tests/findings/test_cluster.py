@@ -12,14 +12,14 @@ import pytest
 from dba_console.clusters.cutover_mark import mark_statement, removal_statement
 from dba_console.clusters.cutover_readiness import cutover_readiness
 from dba_console.clusters.pooler_state import open_admin
+from dba_console.clusters.subject.readings import CutoverMark
+from dba_console.clusters.subject.rules import RULES
 from dba_console.clusters.survey import survey
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.demo.cluster import Cluster, make_standby
-from dba_console.watch.findings.cluster import RULES
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.probes.postgres.simple_query import simple_query
-from dba_console.watch.samples.cluster import CutoverMark
 from tests.background import wait_until
 from tests.clusters import FreshCluster, binaries_of
 from tests.findings.collector import LocalAgent, local_agent

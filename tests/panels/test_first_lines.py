@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from dba_console.clusters.subject.panel import ClusterPanel
+from dba_console.clusters.subject.readings import CutoverMark
 from dba_console.runbooks.walkthrough_layout import panel_lines
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.locks.panel import LocksPanel
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import line_text
-from dba_console.watch.samples.cluster import CutoverMark
 from tests.build import busy_frame, busy_history
 
 
@@ -21,7 +22,7 @@ def test_the_line_that_a_run_shows_of_a_cluster_begins_with_how_long_its_clients
         to="db2", system_identifier="7", role="postgres", begun_us=frame.at_us - 20_000_000, stage="held",
         held_since_us=frame.at_us - 12_000_000,
     )  # fmt: skip
-    frame = structs.replace(frame, cluster=structs.replace(frame.cluster, cutover=mark))
+    frame.panels["cluster"] = structs.replace(frame.of(ClusterPanel), cutover=mark)
     [shown] = panel_lines(frame, busy_history(), ["cluster"], 80)
     assert line_text(shown) == " Cluster: ! clients held for 12s"
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from dba_console.clusters.server_control import ServerControl
 from dba_console.clusters.steps.step import Cutover
+from dba_console.clusters.subject.panel import release_text
 from dba_console.core.errors import ConsoleError, Refused
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.watch.frames.cluster import release_text
 
 TIMEOUT_S = 15.0
 _TIMELINE = r"""

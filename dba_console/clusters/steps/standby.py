@@ -8,8 +8,8 @@ from dba_console.clusters.cluster_check import lsn_text, parse_lsn
 from dba_console.clusters.crash_recovery import start_failure
 from dba_console.clusters.cutover_plan import conninfo_to, node_address
 from dba_console.clusters.steps.step import Cutover, remaining_seconds
+from dba_console.clusters.subject.rules import timeline_ends
 from dba_console.core.errors import ConsoleError, Refused
-from dba_console.watch.findings.cluster import timeline_ends
 
 WAIT_S = 0.1
 _CONNINFO = "SELECT pg_catalog.current_setting('primary_conninfo') AS conninfo"

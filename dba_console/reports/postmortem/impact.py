@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
+from dba_console.clusters.subject.readings import ClusterNow
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.recording.points import Point
 from dba_console.recording.recording import Recording
@@ -22,7 +23,6 @@ from dba_console.watch.frames.picture import PartReading, Picture, PictureFacts
 from dba_console.watch.frames.rates import pair
 from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats
 from dba_console.watch.samples import host, postgres
-from dba_console.watch.samples.cluster import ClusterNow
 from dba_console.watch.samples.console import AgentHealth
 
 BASELINE_US = 1_800_000_000

@@ -15,7 +15,6 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.watch import subjects
 from dba_console.watch.findings import (
-    cluster,
     connections,
     console,
     jobs,
@@ -47,7 +46,7 @@ FAMILIES = (
     subjects.families()["wal"],
     subjects.families()["disks"],
     subjects.families()["server"],
-    Family("The cluster", "cluster", cluster.RULES, cluster.THRESHOLDS),
+    subjects.families()["cluster"],
     Family("The console itself", "console", console.RULES, console.THRESHOLDS),
 )
 

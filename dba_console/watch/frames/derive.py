@@ -10,10 +10,8 @@ from msgspec.structs import asdict
 from dba_console.core.clock import age_s, rfc3339
 from dba_console.watch import subjects
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.cluster import derive_cluster
 from dba_console.watch.frames.connections import derive_connections
 from dba_console.watch.frames.model import (
-    ClusterPanel,
     Connections,
     Events,
     Finding,
@@ -189,7 +187,6 @@ def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()
         connections=_guarded(derive_connections, Connections, facts),
         progress=_guarded(derive_progress, Progress, facts),
         events=derive_events(events),
-        cluster=_guarded(derive_cluster, ClusterPanel, facts),
         own=derive_own(facts),
         panels={name: _guarded(panel.derive, panel.fields, facts) for name, panel in subjects.panels().items()},
     )

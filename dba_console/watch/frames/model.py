@@ -15,12 +15,9 @@ from dba_console.watch import subjects
 from dba_console.watch.frames.rows import (
     ConnectionGroup,
     EventRow,
-    NodeRow,
-    PoolerRow,
     ProgressRow,
 )
 from dba_console.watch.panel import Charted, PanelFrame, charts
-from dba_console.watch.samples.cluster import CutoverMark
 from dba_console.watch.subjects import PANEL_NAMES
 
 P = TypeVar("P", bound=PanelFrame)
@@ -56,19 +53,6 @@ class Connections(PanelFrame, kw_only=True):
 
 class Progress(PanelFrame, kw_only=True):
     operations: list[ProgressRow] = []
-
-
-class ClusterPanel(PanelFrame, kw_only=True):
-    name: str | None = None
-    """As configured; null if the server belongs to no configured cluster."""
-    primary: str | None = None
-    """The only node that answers as primary; null if none or several do."""
-    nodes: list[NodeRow] = []
-    poolers: list[PoolerRow] = []
-    differences: list[str] = []
-    """Relevant differences between the nodes, in sentences."""
-    cutover: CutoverMark | None = None
-    """The cutover or failover in progress, also of another operator."""
 
 
 class Events(PanelFrame, kw_only=True):
@@ -160,7 +144,6 @@ class Frame(Struct, kw_only=True):
     connections: Connections = field(default_factory=Connections)
     progress: Progress = field(default_factory=Progress)
     events: Events = field(default_factory=Events)
-    cluster: ClusterPanel = field(default_factory=ClusterPanel)
     findings: list[Finding] = []
     judged: bool = False
     """The rules were evaluated at this time: no findings then means that they found nothing."""

@@ -7,68 +7,6 @@ from msgspec import Struct
 from dba_console.watch.samples.jobs import JobFacts, ObjectFacts, PhaseFacts
 
 
-class NodeSlot(Struct, kw_only=True):
-    name: str
-    kind: str
-    active: bool
-    wal_status: str | None = None
-    retained_bytes: int | None = None
-
-
-class NodeRow(Struct, kw_only=True):
-    """A server of the cluster. If `error` is set it does not answer, and the rest is from its last answer."""
-
-    name: str
-    role: str | None = None
-    """primary or standby."""
-    timeline: int | None = None
-    system_identifier: str | None = None
-    version: str | None = None
-    lsn: str | None = None
-    """Written by a primary, received by a standby."""
-    lag_bytes: int | None = None
-    """Written by the primary and not replayed here; null unless exactly one primary answers."""
-    lag_s: float | None = None
-    age_s: float | None = None
-    """Age of all of these numbers except archive_ready."""
-    replay_paused: bool | None = None
-    apply_delay_s: float | None = None
-    """recovery_min_apply_delay; null if 0 or unknown."""
-    receiver: str | None = None
-    sync_state: str | None = None
-    """As the primary reports it; null also if its WAL senders cannot be distinguished."""
-    slots: list[NodeSlot] = []
-    archive_ready: int | None = None
-    archive_failing: bool | None = None
-    archive_age_s: float | None = None
-    """Age of archive_ready and archive_failing."""
-    error: str | None = None
-    since: str | None = None
-    """RFC 3339: since when it does not answer."""
-
-
-class PoolerRow(Struct, kw_only=True):
-    """A database of a pooler; one row without a database if the pooler has never answered."""
-
-    name: str
-    database: str | None = None
-    mode: str | None = None
-    clients_active: int | None = None
-    clients_waiting: int | None = None
-    longest_wait_s: float | None = None
-    servers: int | None = None
-    paused: bool | None = None
-    paused_since: str | None = None
-    """RFC 3339: when it was first observed paused."""
-    leads_to: str | None = None
-    """host:port."""
-    node: str | None = None
-    """The node at that address; null if no node is reached under that address from here."""
-    age_s: float | None = None
-    error: str | None = None
-    since: str | None = None
-
-
 class ConnectionGroup(Struct, kw_only=True):
     """Connections with one attribute in common."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dba_console.watch import subjects
 from dba_console.watch.layout import Layout
 from dba_console.watch.panels import (
-    cluster,
     connections,
     console_usage,
     events,
@@ -18,7 +17,6 @@ _UNDECLARED = (
     Layout(name="connections", title="Connections", key="1", compact=connections.compact, full=connections.detail),
     Layout(name="progress", title="Dump & restore", key="5", compact=progress.compact, full=progress.detail),
     Layout(name="events", title="Events", key="0", compact=events.compact, full=events.detail),
-    Layout(name="cluster", title="Cluster", key="o", compact=cluster.compact, full=cluster.detail),
     Layout(name="findings", title="Findings", key="f", compact=findings.compact, full=findings.detail),
     Layout(name="own", title="This console", key="c", compact=console_usage.compact, full=console_usage.detail),
 )

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from dba_console.core.decoding import packed_decoder
 from dba_console.watch import subjects
 from dba_console.watch.part import PartKind
-from dba_console.watch.samples import cluster, console, findings, host, jobs, postgres
+from dba_console.watch.samples import console, findings, host, jobs, postgres
 
 T = TypeVar("T")
 
@@ -38,8 +38,6 @@ _PART_KINDS = (
         "temporary settings of runs, until they are reverted",
     ),
     PartKind("jobs.now", jobs.JobsNow, 2, "dumps, restores and other long programs now running, in detail"),
-    PartKind("cluster", cluster.ClusterNow, 2, "nodes and poolers of the configured cluster"),
-    PartKind("cluster.details", cluster.ClusterDetails, 20, "settings and archive backlog of the cluster's nodes"),
 )
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in (*_PART_KINDS, *subjects.parts())}

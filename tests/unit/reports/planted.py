@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from dba_console.clusters.subject.readings import ClusterNow, NodeNow
 from dba_console.core.units import human_bytes
 from dba_console.recording.journal import LogLine
 from dba_console.recording.layout import new_meta, session_directory
@@ -17,7 +18,7 @@ from dba_console.recording.run_journal import RunJournal
 from dba_console.recording.run_paths import execution_directory, run_directory
 from dba_console.recording.run_records import RunAbout
 from dba_console.watch.replication.readings import Replication, Slot, Standby
-from dba_console.watch.samples import cluster, host, jobs, postgres
+from dba_console.watch.samples import host, jobs, postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, FindingsNow
 from dba_console.watch.samples.sample import PARTS, Sample, encode_sample, make_part
@@ -167,10 +168,8 @@ def readings(what: Planted, tick: int, number: int) -> dict[str, Any]:
         [mount(path, size=1 << 40, used=1 << 38, holds=["data"]) for path in what.mounts[at : at + 3]],
         {"data": f"{what.mounts[at]}/data"},
     )
-    node = of(
-        cluster.NodeNow, name=what.nodes[at], places=(f"{what.hosts[at]}:5432",), error=f"no route to {what.hosts[at]}"
-    )
-    parts["cluster"] = cluster.ClusterNow(NOW_US, what.nodes[(at + 1) % count], (node,), ())
+    node = of(NodeNow, name=what.nodes[at], places=(f"{what.hosts[at]}:5432",), error=f"no route to {what.hosts[at]}")
+    parts["cluster"] = ClusterNow(NOW_US, what.nodes[(at + 1) % count], (node,), ())
     parts["jobs.now"] = jobs.JobsNow(
         NOW_US,
         (

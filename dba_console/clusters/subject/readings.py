@@ -6,7 +6,13 @@ stored by position (`array_like`): a field may be added at the end with a defaul
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import Struct
+
+from dba_console.watch.part import ApplicationName, DatabaseName, HostName, NameKind, PartKind, SlotName
+
+NodeName = Annotated[str, NameKind("node")]
 
 STANDBY_MINIMUM_SETTINGS = (
     "max_connections",
@@ -33,7 +39,7 @@ class Sender(Struct, array_like=True, frozen=True, gc=False):
 
 
 class NodeSlotNow(Struct, array_like=True, frozen=True, gc=False):
-    name: str
+    name: SlotName
     kind: str
     active: bool
     wal_status: str | None
@@ -73,8 +79,8 @@ class CutoverMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodeNow(Struct, array_like=True, frozen=True):
     """One server. Times `_us` of this host are monotonic, except `since_us`, which is wall time. None: not known."""
 
-    name: str
-    places: tuple[str, ...]
+    name: NodeName
+    places: tuple[HostName, ...]
     """`host:port` it is reached at: from the configuration, and the address connected to."""
     error: str = ""
     """Why it does not answer; empty if it does."""
@@ -87,7 +93,7 @@ class NodeNow(Struct, array_like=True, frozen=True):
     role_from_us: int = 0
     """When it first answered in this role on the connection it still uses. A server changes from primary to standby
     only by a restart, so it has had the role from then until `asked_us`. Reset for another server."""
-    role: str | None = None
+    role: Annotated[str, NameKind("text")] | None = None
     """primary or standby."""
     timeline: int | None = None
     system_identifier: str | None = None
@@ -100,8 +106,8 @@ class NodeNow(Struct, array_like=True, frozen=True):
     """Seconds since the last replayed commit, by the server's clock; grows while the primary is idle."""
     receiver: str | None = None
     """Status of a standby's WAL receiver; None if none runs, or this role cannot see it."""
-    receiver_slot: str | None = None
-    receiver_application: str | None = None
+    receiver_slot: SlotName | None = None
+    receiver_application: ApplicationName | None = None
     senders: tuple[Sender, ...] = ()
     slots: tuple[NodeSlotNow, ...] = ()
     started_us: int | None = None
@@ -119,7 +125,7 @@ class NodeNow(Struct, array_like=True, frozen=True):
 class PoolerDatabase(Struct, array_like=True, frozen=True, gc=False):
     """A database of a pooler, summed over its pools."""
 
-    name: str
+    name: DatabaseName
     host: str | None
     port: str | None
     mode: str | None
@@ -135,12 +141,12 @@ class PoolerDatabase(Struct, array_like=True, frozen=True, gc=False):
 class PoolerNow(Struct, array_like=True, frozen=True):
     """One PgBouncer; `error`, `since_us` and `at_us` as for a node."""
 
-    name: str
+    name: NodeName
     error: str = ""
     since_us: int | None = None
     at_us: int = 0
     databases: tuple[PoolerDatabase, ...] = ()
-    missing: tuple[str, ...] = ()
+    missing: tuple[DatabaseName, ...] = ()
     """Configured as routing to the cluster, but unknown to the pooler."""
 
 
@@ -149,7 +155,7 @@ class ClusterNow(Struct, array_like=True, frozen=True):
 
     now_us: int
     """Host wall time of the reading."""
-    name: str
+    name: NodeName
     nodes: tuple[NodeNow, ...]
     poolers: tuple[PoolerNow, ...]
 
@@ -157,7 +163,7 @@ class ClusterNow(Struct, array_like=True, frozen=True):
 class NodeDetails(Struct, array_like=True, frozen=True):
     """Values that change slowly, or are expensive to query."""
 
-    name: str
+    name: NodeName
     at_us: int
     """Monotonic microseconds."""
     settings: dict[str, str]
@@ -172,3 +178,9 @@ class ClusterDetails(Struct, array_like=True, frozen=True):
     """The last details of each node (part `cluster.details`)."""
 
     nodes: tuple[NodeDetails, ...]
+
+
+PARTS = (
+    PartKind("cluster", ClusterNow, 2, "nodes and poolers of the configured cluster"),
+    PartKind("cluster.details", ClusterDetails, 20, "settings and archive backlog of the cluster's nodes"),
+)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from dba_console.clusters.subject.panel import cutover_of, cutover_text, node_at, only_primary, release_text, sender_of
+from dba_console.clusters.subject.readings import ClusterDetails, ClusterNow, NodeNow, PoolerNow
 from dba_console.core.clock import rfc3339
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.watch.findings.rule import Rule, RuleContext, Signal
+from dba_console.watch.findings.rule import Family, Rule, RuleContext, Signal
 from dba_console.watch.findings.thresholds import Judgement, Measured, RuleThresholds
-from dba_console.watch.frames.cluster import cutover_of, cutover_text, node_at, only_primary, release_text, sender_of
 from dba_console.watch.lsn import lsn_text
-from dba_console.watch.samples.cluster import ClusterDetails, ClusterNow, NodeNow, PoolerNow
 
 
 class ClusterLimits(RuleThresholds, frozen=True):
@@ -383,7 +383,6 @@ def clients_held(s: RuleContext) -> Iterator[Signal]:
     )
 
 
-THRESHOLDS = (ClusterLimits,)
 RULES: tuple[Rule, ...] = (
     Rule(
         name="split-brain",
@@ -451,3 +450,5 @@ RULES: tuple[Rule, ...] = (
         source="PgBouncer: PAUSE, SHOW DATABASES (usage)",
     ),
 )
+
+FAMILY = Family("The cluster", "cluster", RULES, (ClusterLimits,))

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
-from dba_console.core.clock import rfc3339
-from dba_console.core.sanitize import clean
-from dba_console.watch.frames.model import ClusterPanel
-from dba_console.watch.frames.panel_status import fill_status
-from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.rows import NodeRow, NodeSlot, PoolerRow
-from dba_console.watch.lsn import lsn_distance, lsn_text
-from dba_console.watch.samples.cluster import (
+from dba_console.clusters.subject.readings import (
     STANDBY_MINIMUM_SETTINGS,
     ClusterDetails,
     ClusterNow,
@@ -24,6 +18,90 @@ from dba_console.watch.samples.cluster import (
     PoolerNow,
     Sender,
 )
+from dba_console.core.clock import rfc3339
+from dba_console.core.sanitize import clean
+from dba_console.watch.frames.panel_status import fill_status
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.lsn import lsn_distance, lsn_text
+from dba_console.watch.panel import Panel, PanelFrame, Points
+
+
+class NodeSlot(Struct, kw_only=True):
+    name: str
+    kind: str
+    active: bool
+    wal_status: str | None = None
+    retained_bytes: int | None = None
+
+
+class NodeRow(Struct, kw_only=True):
+    """A server of the cluster. If `error` is set it does not answer, and the rest is from its last answer."""
+
+    name: str
+    role: str | None = None
+    """primary or standby."""
+    timeline: int | None = None
+    system_identifier: str | None = None
+    version: str | None = None
+    lsn: str | None = None
+    """Written by a primary, received by a standby."""
+    lag_bytes: int | None = None
+    """Written by the primary and not replayed here; null unless exactly one primary answers."""
+    lag_s: float | None = None
+    age_s: float | None = None
+    """Age of all of these numbers except archive_ready."""
+    replay_paused: bool | None = None
+    apply_delay_s: float | None = None
+    """recovery_min_apply_delay; null if 0 or unknown."""
+    receiver: str | None = None
+    sync_state: str | None = None
+    """As the primary reports it; null also if its WAL senders cannot be distinguished."""
+    slots: list[NodeSlot] = []
+    archive_ready: int | None = None
+    archive_failing: bool | None = None
+    archive_age_s: float | None = None
+    """Age of archive_ready and archive_failing."""
+    error: str | None = None
+    since: str | None = None
+    """RFC 3339: since when it does not answer."""
+
+
+class PoolerRow(Struct, kw_only=True):
+    """A database of a pooler; one row without a database if the pooler has never answered."""
+
+    name: str
+    database: str | None = None
+    mode: str | None = None
+    clients_active: int | None = None
+    clients_waiting: int | None = None
+    longest_wait_s: float | None = None
+    servers: int | None = None
+    paused: bool | None = None
+    paused_since: str | None = None
+    """RFC 3339: when it was first observed paused."""
+    leads_to: str | None = None
+    """host:port."""
+    node: str | None = None
+    """The node at that address; null if no node is reached under that address from here."""
+    age_s: float | None = None
+    error: str | None = None
+    since: str | None = None
+
+
+class ClusterPanel(PanelFrame, kw_only=True):
+    name: str | None = None
+    """As configured; null if the server belongs to no configured cluster."""
+    primary: str | None = None
+    """The only node that answers as primary; null if none or several do."""
+    nodes: list[NodeRow] = []
+    poolers: list[PoolerRow] = []
+    differences: list[str] = []
+    """Relevant differences between the nodes, in sentences."""
+    cutover: CutoverMark | None = None
+    """The cutover or failover in progress, also of another operator."""
+
+
+# How they follow from what was read.
 
 NOT_CONFIGURED = "the server is not a node of a configured cluster ([clusters.NAME] in the configuration)"
 
@@ -211,3 +289,11 @@ def _pooled_row(pooler: str, one: PoolerDatabase, nodes: Sequence[NodeNow]) -> P
 
 def _age_s(mono_us: int, at_us: int) -> float | None:
     return max(0.0, (mono_us - at_us) / 1e6) if at_us else None
+
+
+def points(facts: PictureFacts) -> Points:
+    """Return nothing: of a node only its last answer is kept."""
+    return {}
+
+
+PANEL = Panel(name="cluster", fields=ClusterPanel, derive=derive_cluster, points=points)

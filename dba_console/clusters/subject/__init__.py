@@ -1,0 +1,1 @@
+"""The subject cluster: nodes and poolers of the configured cluster, on the screen and in findings."""
