@@ -255,6 +255,9 @@ class RecordRewriter:
         count = len(struct.__struct_fields__)
         if not walks:
             return None
+        if not struct.__struct_config__.array_like:
+            by_name = {name: walk for name, (_, walk, _) in self._field_walks(struct).items()}
+            return lambda row: {name: by_name.get(name, self.generic)(value) for name, value in row.items()}
 
         def rewrite(row: list[Any]) -> list[Any]:
             for at, walk in walks:

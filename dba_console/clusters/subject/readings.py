@@ -59,8 +59,8 @@ class CutoverMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cluster: str
     kind: str
     """cutover or failover."""
-    old: str
-    to: str
+    old: NodeName
+    to: NodeName
     system_identifier: str
     role: str
     """Role whose setting the mark is."""
@@ -68,11 +68,11 @@ class CutoverMark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stage: str = ""
     held_since_us: int | None = None
     """Since when clients are held; None: they are not."""
-    limits: dict[str, int] = {}
+    limits: dict[DatabaseName, int] = {}
     """CONNECTION LIMIT of each database before it was set to 0."""
-    poolers: dict[str, tuple[str, ...]] = {}
+    poolers: dict[NodeName, Annotated[tuple[str, ...], NameKind("database")]] = {}
     """Pooler -> databases that were paused."""
-    settings: dict[str, dict[str, str]] = {}
+    settings: dict[NodeName, dict[str, str]] = {}
     """Pooler -> settings as they were before the cutover changed them."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from dba_console.clusters.subject.readings import ClusterNow, NodeNow
+from dba_console.clusters.subject.readings import ClusterNow, CutoverMark, NodeNow
 from dba_console.core.units import human_bytes
 from dba_console.recording.journal import LogLine
 from dba_console.recording.layout import new_meta, session_directory
@@ -168,7 +168,16 @@ def readings(what: Planted, tick: int, number: int) -> dict[str, Any]:
         [mount(path, size=1 << 40, used=1 << 38, holds=["data"]) for path in what.mounts[at : at + 3]],
         {"data": f"{what.mounts[at]}/data"},
     )
-    node = of(NodeNow, name=what.nodes[at], places=(f"{what.hosts[at]}:5432",), error=f"no route to {what.hosts[at]}")
+    mark = CutoverMark(
+        run="20261124T1-cutover", host=what.hosts[at], operator=what.users[at], cluster=what.nodes[at], kind="cutover",
+        old=what.nodes[(at + 1) % count], to=what.nodes[(at + 2) % count], system_identifier="7431204485839012345",
+        role=what.users[at], begun_us=NOW_US, limits={what.databases[at]: 3},
+        poolers={what.nodes[at]: (what.databases[at],)},
+    )  # fmt: skip
+    node = of(
+        NodeNow, name=what.nodes[at], places=(f"{what.hosts[at]}:5432",), error=f"no route to {what.hosts[at]}",
+        cutover=mark,
+    )  # fmt: skip
     parts["cluster"] = ClusterNow(NOW_US, what.nodes[(at + 1) % count], (node,), ())
     parts["jobs.now"] = jobs.JobsNow(
         NOW_US,
