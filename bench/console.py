@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dba_console.agent.launch import RunningAgent, list_agents
+from dba_console.agent.find_or_start import RunningAgent, list_agents
 from dba_console.keeper.proc import start_ticks
 
 PROGRAM = str(Path(sys.executable).parent / "dba-console")

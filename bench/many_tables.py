@@ -22,7 +22,7 @@ from typing import NamedTuple
 from bench.console import own_directories, recording_agent
 from bench.figure import Figure
 from dba_console.agent.client import AgentClient
-from dba_console.agent.launch import RunningAgent
+from dba_console.agent.find_or_start import RunningAgent
 from dba_console.agent.protocol import SampleMessage
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment

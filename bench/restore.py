@@ -22,7 +22,7 @@ from bench.console import PROGRAM, own_directories
 from bench.databases import Archives, archives
 from bench.figure import Figure
 from bench.process import cpu_ms
-from dba_console.agent.launch import list_agents
+from dba_console.agent.find_or_start import list_agents
 from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
 

@@ -8,7 +8,7 @@ from bench.console import own_directories, recording_agent
 from bench.figure import Figure
 from bench.ground import ground
 from dba_console.agent.client import AgentClient
-from dba_console.agent.launch import RunningAgent
+from dba_console.agent.find_or_start import RunningAgent
 from dba_console.agent.protocol import SampleMessage
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.sample import decode_sample

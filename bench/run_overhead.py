@@ -27,7 +27,7 @@ from bench.figure import Figure
 from dba_console.actions import registry
 from dba_console.actions.action import Action, ActionContext, ActionResult, Control
 from dba_console.actions.action_preview import ActionPreview
-from dba_console.agent import launch
+from dba_console.agent import find_or_start
 from dba_console.agent.client import AgentClient
 from dba_console.agent.protocol import RunAnswer, RunBegin, RunViewMessage
 from dba_console.runbooks.run_view import ENDED_STATES
@@ -178,7 +178,7 @@ def _command() -> int:
     if len(sys.argv) > 1:
         from dba_console.__main__ import main
 
-        launch._COMMAND = [sys.executable, "-m", MODULE]
+        find_or_start._COMMAND = [sys.executable, "-m", MODULE]
         return main()
     from dba_console.agent.__main__ import main as agent
 

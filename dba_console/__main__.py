@@ -28,7 +28,7 @@ def main() -> int:
         print(f"dba-console {__version__}")
         return 0
     if arguments and arguments[0] == "stamp":
-        from dba_console.cli.stamp import run as stamp
+        from dba_console.cli.stamp.command import run as stamp
 
         return stamp(arguments[1:])
     from dba_console.core.safe_environment import sanitize_environment
@@ -90,7 +90,7 @@ def open_console(target: Target, config: Config, *, mouse: bool | None = None) -
     from dba_console.tui.terminal import require_terminal
 
     require_terminal()
-    from dba_console.agent.launch import start_agent
+    from dba_console.agent.find_or_start import start_agent
 
     launch = start_agent(target, config, replace=True)
     # The agent connects and reads while the screen module loads; both take about as long.

@@ -15,8 +15,8 @@ from dba_console.agent.target_lock import socket_path
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.target import make_target
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.recording.listing import resolve
 from dba_console.recording.recording import Recording
+from dba_console.recording.session_lookup import resolve
 
 TIMEOUT_S = 20.0
 NAME = "shop"

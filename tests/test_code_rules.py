@@ -130,7 +130,7 @@ USER_RELATIONS = {
     "clusters/heartbeat_clients.py": "our own table: refused if its schema or it belongs to another role",
     "jobs/tools/create_foreign_keys.py": "a statement of the archive, which a restore executes anyway",
     "recording/recording.py": "a table of a session's SQLite file",
-    "reports/share_search.py": "a table of a session's SQLite file",
+    "reports/share_leak_check.py": "a table of a session's SQLite file",
 }
 """Modules that may compose the name of a relation into SQL, and why that calls no code of its owner with our rights."""
 NAMED_RELATION = r"\b(?:from|join|into|update|copy|only|table)\s+(?:only\s+)?"

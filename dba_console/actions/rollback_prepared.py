@@ -15,7 +15,7 @@ from psycopg import sql
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import Action, ActionContext, ActionResult, Control, named_objects_text
 from dba_console.actions.action_preview import ActionPreview
-from dba_console.actions.outcome_evidence import xact_status
+from dba_console.actions.lost_answer import xact_status
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed, StatementLost
 from dba_console.core.declarations import Duration

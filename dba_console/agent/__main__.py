@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from dba_console.agent.launch import LaunchAnswer, LaunchRequest, log_path
+from dba_console.agent.find_or_start import LaunchAnswer, LaunchRequest, log_path
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import ConsoleError, ExitCode
 from dba_console.core.redact import redact

@@ -152,8 +152,8 @@ class RecordingService:
 
     def _open(self, path: Path, meta: SessionMeta) -> None:
         # Loaded here, so that the first picture does not wait for it.
-        from dba_console.recording.listing import continued_by
         from dba_console.recording.recorder import Recorder
+        from dba_console.recording.session_lookup import continued_by
 
         try:
             paths.private_dir(self.sessions)

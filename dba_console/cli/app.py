@@ -37,7 +37,7 @@ def _run(argv: list[str]) -> int:
         put(help_text())
         return ExitCode.OK
     if name == "stamp":
-        from dba_console.cli.stamp import run as stamp
+        from dba_console.cli.stamp.command import run as stamp
 
         return stamp(rest)
     if name not in COMMANDS:

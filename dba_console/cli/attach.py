@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from dba_console.agent.launch import RunningAgent, list_agents, start_agent
+from dba_console.agent.find_or_start import RunningAgent, list_agents, start_agent
 from dba_console.agent.protocol import RunBegin, RunResume, RunWatch
 from dba_console.cli.config_file import LoadedConfig, load_config
 from dba_console.cli.formatting import format_columns, print_json

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
-from dba_console.agent.launch import find_agent, list_agents
+from dba_console.agent.find_or_start import find_agent, list_agents
 from dba_console.agent.protocol import Acknowledge, EventMessage, Notice, Silence
 from dba_console.cli.check import read_frame, rules_not_judged, undecided_findings
 from dba_console.cli.config_file import load_config

@@ -16,7 +16,7 @@ from typing import Protocol
 from msgspec import structs
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
-from dba_console.agent.launch import find_agent, should_replace
+from dba_console.agent.find_or_start import find_agent, should_replace
 from dba_console.agent.protocol import EventMessage, SampleMessage
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.core.clock import SYSTEM, Clock

@@ -8,7 +8,7 @@ from typing import Any
 
 from dba_console.cli.command_table import COMMANDS
 from dba_console.cli.completion import command_group
-from dba_console.cli.stamp import HELP as STAMP_HELP
+from dba_console.cli.stamp.command import HELP as STAMP_HELP
 
 _HEAD = r""".\" Printed by `python -m dba_console.cli.manual`; a test compares it with the program.
 .TH DBA\-CONSOLE 1 "" "dba\-console" "User Commands"

@@ -9,7 +9,7 @@ import typer
 
 from dba_console.cli.config_file import load_config, sessions_directory
 from dba_console.cli.options import Dsn, SessionsOption, new_app
-from dba_console.cli.sessions_directory import unwritable_reason
+from dba_console.cli.sessions_directory_check import unwritable_reason
 from dba_console.cli.stderr import print_diagnostic
 from dba_console.cli.target_resolution import resolve_target
 from dba_console.core.config import Config
@@ -44,7 +44,7 @@ def run_record(target: Target, config: Config, for_s: float | None, sessions: Pa
     if (reason := unwritable_reason(sessions)) is not None:
         hint = "name another directory with --sessions or $DBA_CONSOLE_SESSIONS"
         raise SessionError(f"cannot record to {sessions}: {reason}", hint=hint)
-    from dba_console.agent.launch import exec_agent, find_agent
+    from dba_console.agent.find_or_start import exec_agent, find_agent
 
     how_long = "until SIGTERM or Ctrl-C" if for_s is None else f"for {human_duration(for_s)}"
     if find_agent(target) is None:

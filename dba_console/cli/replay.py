@@ -58,7 +58,7 @@ def replay(
     name, panels = split_arguments(words)
     if panels and not (show or json):
         raise UsageError("panels need --show", hint=f"dba-console replay {name} --show {' '.join(panels)}")
-    from dba_console.recording.listing import resolve_hosts
+    from dba_console.recording.session_lookup import resolve_hosts
 
     directory, *others = resolve_hosts(name, with_ or (), sessions_directory(loaded.config))
     if show or json:
@@ -150,7 +150,7 @@ def tick_times(recording: Recording, at: str | None, for_s: float | None) -> Ite
 
 def parse_time(recording: Recording, at: str) -> int:
     """Return the wall time that TIME means in the recording. Raises UsageError."""
-    from dba_console.recording.listing import parse_when
+    from dba_console.recording.session_lookup import parse_when
 
     events = recording.events() if at.startswith(("mark:", "finding:")) else []
     return parse_when(at, first_us=recording.first_us, last_us=recording.last_us, events=events)

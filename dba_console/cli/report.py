@@ -62,8 +62,8 @@ def postmortem(
     """
     _refuse_contradictions(finding, run, at, spanned=from_ is not None or to is not None)
     from dba_console.cli.replay import parse_time
-    from dba_console.recording.listing import resolve_hosts
     from dba_console.recording.recording import Recording
+    from dba_console.recording.session_lookup import resolve_hosts
     from dba_console.reports.postmortem.gather import Asked
     from dba_console.reports.postmortem.render import write_postmortem
 

@@ -75,8 +75,8 @@ def summary(
 def _chosen(directory: Path, names: list[str], now_us: int) -> tuple[list[Path], int]:
     """Return the sessions and the end of the period: now, or the end of the sessions named."""
     from dba_console.recording.layout import require_readable, session_directories
-    from dba_console.recording.listing import resolve
     from dba_console.recording.recording import Recording
+    from dba_console.recording.session_lookup import resolve
 
     if not names:
         require_readable(directory)

@@ -38,12 +38,12 @@ from dba_console.jobs.history.past_jobs import (
 from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
 from dba_console.recording.backlog import Gap
 from dba_console.recording.layout import require_readable
-from dba_console.recording.listing import ListedSession, list_sessions, pin, resolve, row_of
 from dba_console.recording.recording import Recording
 from dba_console.recording.retention import Candidate, candidates, prune
 from dba_console.recording.run_paths import run_directories
 from dba_console.recording.run_reader import RunRow
 from dba_console.recording.run_reader import row_of as run_row
+from dba_console.recording.session_lookup import ListedSession, list_sessions, pin, resolve, row_of
 from dba_console.recording.verify import Verification, verify
 from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, line_text, table_lines
 from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339

@@ -160,7 +160,7 @@ def _post(span: Span, given: dict[str, Any], follow: bool) -> Sequence[str]:
 def opened_span(name: str, times: tuple[str | None, str | None], sessions: str | None) -> Iterator[Span]:
     """Yield the span of a session between two TIMEs; missing parts of a damaged session are reported on stderr."""
     from dba_console.cli.replay import parse_time
-    from dba_console.recording.listing import resolve
+    from dba_console.recording.session_lookup import resolve
 
     loaded = load_config(sessions=sessions)
     recording = Recording.open(resolve(name, sessions_directory(loaded.config)))

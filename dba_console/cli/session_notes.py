@@ -24,7 +24,7 @@ from dba_console.core.sanitize import clean
 from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:
-    from dba_console.agent.launch import RunningAgent
+    from dba_console.agent.find_or_start import RunningAgent
     from dba_console.recording.recording import Recording
     from dba_console.reports.imported_notes import ImportedNote
 
@@ -171,7 +171,7 @@ def _stored_text(event: Event) -> str:
 
 def _resolve(name: str, sessions: str | None, *, to_change: bool) -> Path:
     from dba_console.cli.config_file import load_config, sessions_directory
-    from dba_console.recording.listing import resolve
+    from dba_console.recording.session_lookup import resolve
 
     loaded = load_config(sessions=sessions)
     return resolve(name, sessions_directory(loaded.config), to_change=to_change)
@@ -184,7 +184,7 @@ def _open(directory: Path) -> Recording:
 
 
 def _parse_time(recording: Recording, at: str) -> int:
-    from dba_console.recording.listing import parse_when
+    from dba_console.recording.session_lookup import parse_when
 
     return parse_when(at, first_us=recording.first_us, last_us=recording.last_us, events=recording.events())
 
@@ -239,7 +239,7 @@ def _add(directory: Path, notes: Sequence[Event]) -> None:
 
 def _recording_agent(directory: Path) -> RunningAgent | None:
     """Return the agent that records the session, None if none does."""
-    from dba_console.agent.launch import list_agents
+    from dba_console.agent.find_or_start import list_agents
     from dba_console.recording.layout import is_live
 
     if not is_live(directory):

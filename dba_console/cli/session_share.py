@@ -57,7 +57,7 @@ def share(
         raise UsageError("a shared file is searched for originals before it exists: name a file", hint="--out case.zip")
     if hide and level not in ("names", "all"):
         raise UsageError(f"the level {level} replaces no names", hint="--hide needs --level names or all")
-    from dba_console.recording.listing import resolve
+    from dba_console.recording.session_lookup import resolve
     from dba_console.reports.share import SessionSharer
     from dba_console.reports.share_names import can_be_hidden, load_map, map_path, save_map
 

@@ -88,8 +88,8 @@ def show(
 def run_diff(name: str, directory: Path, times: tuple[str, str], areas: Sequence[str], *, as_json: bool) -> int:
     """Print what changed between two times of a recording, largest change first. Raises SessionError, UsageError."""
     from dba_console.cli.replay import parse_time
-    from dba_console.recording.listing import resolve
     from dba_console.recording.recording import Recording
+    from dba_console.recording.session_lookup import resolve
     from dba_console.reports.comparison import compare_recorded, comparison_lines, comparison_object
 
     with closing(Recording.open(resolve(name, directory))) as recording:

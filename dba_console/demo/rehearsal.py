@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
-from dba_console.agent.launch import find_agent
+from dba_console.agent.find_or_start import find_agent
 from dba_console.agent.protocol import EventMessage, Mark, SampleMessage
 from dba_console.core.errors import ConnectError, SessionError
 from dba_console.core.target import make_target

@@ -24,9 +24,9 @@ from dba_console.recording.layout import (
     parse_name,
     session_directories,
 )
-from dba_console.recording.listing import is_pinned, size_of
 from dba_console.recording.run_paths import is_open, run_directories
 from dba_console.recording.run_reader import is_finished
+from dba_console.recording.session_lookup import is_pinned, size_of
 
 
 class Candidate(Struct, frozen=True):

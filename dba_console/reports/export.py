@@ -76,8 +76,8 @@ EXPORTERS = {
     "svg": "pictures.export_svg",
     "png": "pictures.export_png",
     "text": "pictures.export_text",
-    "syslog": "log_export.export_syslog",
-    "journald": "log_export.export_journald",
+    "syslog": "syslog_export.export_syslog",
+    "journald": "syslog_export.export_journald",
 }
 """Module and function of each format."""
 

@@ -27,10 +27,10 @@ from dba_console.recording.sample_block import BlockEntry, BlockWriter, SampleBl
 from dba_console.recording.shared_file import Manifest, extract, pack
 from dba_console.recording.store import Store
 from dba_console.recording.verify import verify
+from dba_console.reports.share_leak_check import search, tail_blocks
 from dba_console.reports.share_names import NameMap
 from dba_console.reports.share_records import WRITTEN_BY_PEOPLE, RecordRewriter
 from dba_console.reports.share_runs import RunCopier
-from dba_console.reports.share_search import search, tail_blocks
 from dba_console.reports.share_text import Level, TextRewriter
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample, encode_sample

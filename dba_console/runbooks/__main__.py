@@ -15,8 +15,8 @@ from dba_console.actions.registry import ACTIONS
 from dba_console.core.declarations import json_schema, table_lines
 from dba_console.recording.plan import FORMAT
 from dba_console.runbooks.block_kind import BlockKind
+from dba_console.runbooks.block_kind_registry import KINDS
 from dba_console.runbooks.expr import FUNCTIONS, ROOTS
-from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.lint import LINT_RULES
 from dba_console.runbooks.schema import COMMON_ATTRIBUTES, BlockAttributes, RunbookTable, StepAttributes
 from dba_console.runbooks.values import TYPES

@@ -1,5 +1,5 @@
 """Base of the kinds of blocks: one object says how a block of its kind is written, checked, executed, rehearsed and
-shown. To add a kind, write a class, list it in `kinds.KINDS`, and add its name to `recording.plan.Kind`.
+shown. To add a kind, write a class, list it in `block_kind_registry.KINDS`, and add its name to `recording.plan.Kind`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dba_console.core.errors import UsageError
 from dba_console.core.units import human_duration
 from dba_console.recording.plan import Block, BlockCondition, Confirmation, Plan
 from dba_console.runbooks.problems import Problem, Problems
-from dba_console.runbooks.requests import ReadResult
 from dba_console.runbooks.schema import COMMON_ATTRIBUTES
 from dba_console.runbooks.values import WHOLE, arguments, for_sql, statement_text
 from dba_console.runbooks.walk_context import Turn, WalkContext
+from dba_console.runbooks.walk_requests import ReadResult
 
 
 class BlockKind:

@@ -15,7 +15,7 @@ from dba_console.core.declarations import TableReader, declared_fields, form_of
 from dba_console.core.errors import UsageError, suggest
 from dba_console.recording.plan import Block, BlockCondition, Input
 from dba_console.runbooks.block_kind import BlockKind
-from dba_console.runbooks.kinds import KINDS
+from dba_console.runbooks.block_kind_registry import KINDS
 from dba_console.runbooks.parse import Fence
 from dba_console.runbooks.problems import Problems
 from dba_console.runbooks.schema import (

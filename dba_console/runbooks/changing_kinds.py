@@ -27,7 +27,6 @@ from dba_console.runbooks.preview_rows import (
     undo_items,
 )
 from dba_console.runbooks.problems import Problem
-from dba_console.runbooks.requests import ExecuteRequest, Outcome, SettleRequest
 from dba_console.runbooks.result_tables import cell, counted
 from dba_console.runbooks.row_choice import acts_on_preview, chosen_count_text, confirmed_preview
 from dba_console.runbooks.run_state import Execution
@@ -43,6 +42,7 @@ from dba_console.runbooks.walk_context import (
     confirms,
     expected,
 )
+from dba_console.runbooks.walk_requests import ExecuteRequest, Outcome, SettleRequest
 
 UNDO_CONFIRMATION = Confirmation(level="yes")
 """Default confirmation of an undo."""

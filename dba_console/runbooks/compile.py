@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dba_console.core.errors import RunbookError, suggest
 from dba_console.core.paths import trust_problem
 from dba_console.recording.plan import Block, BlockCondition, Plan, Step
+from dba_console.runbooks.block_kind_registry import kind_of
 from dba_console.runbooks.blocks import RunbookHead, block_of, head_of, lines_of, read_table, toml_of
 from dba_console.runbooks.code_references import (
     phrase_references,
@@ -23,7 +24,6 @@ from dba_console.runbooks.code_references import (
 )
 from dba_console.runbooks.expr import measure_lines
 from dba_console.runbooks.expr_lint import ExpressionNames, read_expression
-from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.lint import lint
 from dba_console.runbooks.parse import LONGEST, Document, Fence, Section, parse
 from dba_console.runbooks.preview_rows import bound_preview

@@ -16,7 +16,7 @@ from dba_console.core.errors import suggest
 from dba_console.recording.plan import Block, Plan, Step
 from dba_console.runbooks import lint_code
 from dba_console.runbooks.block_kind import BlockKind
-from dba_console.runbooks.kinds import KINDS, kind_of
+from dba_console.runbooks.block_kind_registry import KINDS, kind_of
 from dba_console.runbooks.preview_rows import bound_preview
 from dba_console.runbooks.problems import Problem
 from dba_console.watch.findings.rule_engine import RULES

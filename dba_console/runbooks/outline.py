@@ -9,7 +9,7 @@ from typing import Any
 from dba_console.core.units import human_bytes, human_duration
 from dba_console.recording.plan import Block, Input, Plan, Prose, Step
 from dba_console.runbooks.block_kind import confirmation_words
-from dba_console.runbooks.kinds import kind_of
+from dba_console.runbooks.block_kind_registry import kind_of
 from dba_console.runbooks.preview_rows import masked_inputs
 from dba_console.runbooks.result_tables import counted, format_value
 from dba_console.runbooks.walkthrough_text import prose_lines, short_time, texts

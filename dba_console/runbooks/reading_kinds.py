@@ -15,13 +15,13 @@ from dba_console.core.units import human_duration
 from dba_console.recording.plan import ACTING_KINDS, Block, BlockCondition, Plan
 from dba_console.runbooks.block_kind import BlockKind, fail, record_rehearsed
 from dba_console.runbooks.problems import Problem, Problems
-from dba_console.runbooks.requests import ReadResult
 from dba_console.runbooks.result_tables import counted
 from dba_console.runbooks.row_choice import choice_column_error, has_act, left_out_at_first, row_names
 from dba_console.runbooks.run_view import Option, WaitView
 from dba_console.runbooks.schema import Condition, CountOrInput, Name, SecondsOrInput, TextOrInput, YesNo
 from dba_console.runbooks.values import WHOLE
 from dba_console.runbooks.walk_context import Turn, WalkContext
+from dba_console.runbooks.walk_requests import ReadResult
 
 MOST_ROWS = 1000
 """Maximum rows of a preview: an operator cannot review more."""

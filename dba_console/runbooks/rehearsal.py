@@ -10,7 +10,7 @@ from __future__ import annotations
 from dba_console.recording.plan import ACTING_KINDS, READING_KINDS, Block, Plan
 from dba_console.runbooks.asking_kinds import ask_start
 from dba_console.runbooks.block_kind import record_rehearsed
-from dba_console.runbooks.kinds import kind_of
+from dba_console.runbooks.block_kind_registry import kind_of
 from dba_console.runbooks.run_state import FINISHED, RunState
 from dba_console.runbooks.walk_context import Turn, WalkContext, end_run
 

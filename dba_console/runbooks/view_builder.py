@@ -13,8 +13,8 @@ from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.recording.plan import Block, Plan, Prose, Step
+from dba_console.runbooks.block_kind_registry import kind_of
 from dba_console.runbooks.code_references import sql_references
-from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import (
     bound_preview,
     code_shown,
@@ -23,7 +23,6 @@ from dba_console.runbooks.preview_rows import (
     runs_per_row,
     undo_of,
 )
-from dba_console.runbooks.requests import AskRequest
 from dba_console.runbooks.result_tables import WHOLE_CHARACTERS, cell, comparison, counted, figures_of, table_of
 from dba_console.runbooks.row_choice import chosen_count_text
 from dba_console.runbooks.run_state import BlockState, RunState
@@ -39,6 +38,7 @@ from dba_console.runbooks.run_view import (
     StepView,
     WaitView,
 )
+from dba_console.runbooks.walk_requests import AskRequest
 
 MOST_PROSE = 20_000
 """Maximum characters of the text of a step or of the document."""

@@ -20,11 +20,10 @@ from dba_console.core.units import human_duration
 from dba_console.recording.plan import ACTING_KINDS, Block, Plan, Step
 from dba_console.runbooks.asking_kinds import ask_secrets_again, ask_start, missing_object
 from dba_console.runbooks.block_kind import should_run
+from dba_console.runbooks.block_kind_registry import kind_of
 from dba_console.runbooks.changing_kinds import act, outcome_of, settle
-from dba_console.runbooks.kinds import kind_of
 from dba_console.runbooks.preview_rows import inputs_of, no_return_passed, undo_items
 from dba_console.runbooks.rehearsal import rehearse
-from dba_console.runbooks.requests import Answer, OperatorInterrupt, Outcome, Reply, Request, RevertSettingsRequest
 from dba_console.runbooks.result_tables import counted
 from dba_console.runbooks.row_choice import confirmed_preview, row_names
 from dba_console.runbooks.run_state import END, FINISHED, RunState, UndoPlan
@@ -41,6 +40,7 @@ from dba_console.runbooks.walk_context import (
     failure_text,
     place,
 )
+from dba_console.runbooks.walk_requests import Answer, OperatorInterrupt, Outcome, Reply, Request, RevertSettingsRequest
 
 # Interrupts of the operator: pause, choose rows, skip a step, jump, abort.
 

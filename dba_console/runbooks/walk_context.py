@@ -13,7 +13,9 @@ import msgspec
 from dba_console.recording.plan import Block, BlockCondition, Confirmation, JournalRecord, Plan, plan_hash
 from dba_console.runbooks.apply_records import apply
 from dba_console.runbooks.preview_rows import no_return_notice, revertible_steps, unreverted_settings
-from dba_console.runbooks.requests import (
+from dba_console.runbooks.run_state import END, RunState
+from dba_console.runbooks.run_view import Option, QuestionKind, quote_for_typing
+from dba_console.runbooks.walk_requests import (
     Answer,
     AskRequest,
     OperatorInterrupt,
@@ -26,8 +28,6 @@ from dba_console.runbooks.requests import (
     TimePassed,
     WriteRequest,
 )
-from dba_console.runbooks.run_state import END, RunState
-from dba_console.runbooks.run_view import Option, QuestionKind, quote_for_typing
 
 Purpose = Literal["check", "measure", "preview", "when", "done", "until", "while"]
 T = TypeVar("T")

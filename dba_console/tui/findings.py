@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dba_console.tui.grid import Grid, row_pane
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.panel_detail import MIN_TABLE, DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
+from dba_console.tui.table_view import Grid, row_pane
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame
 from dba_console.watch.panels.findings import CONTEXT_SERIES, all_evidence_lines, sort_by_urgency

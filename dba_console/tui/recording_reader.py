@@ -208,7 +208,7 @@ def open_recording(directory: Path) -> RecordingSource:
 
 def resolve_time(source: RecordingSource, text: str, now_us: int | None) -> int:
     """Return the wall-clock time that `text` (a TIME of the contract) names. Raises UsageError."""
-    from dba_console.recording.listing import parse_when
+    from dba_console.recording.session_lookup import parse_when
 
     events = source.events() if text.startswith(("finding:", "mark:")) else ()
     last_us = source.last_us if now_us is None else now_us

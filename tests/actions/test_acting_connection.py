@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dba_console.actions.acting_connection import ActingConnection, ServerRestarted
 from dba_console.actions.identity import ServerIdentity
-from dba_console.actions.outcome_evidence import settle_mark
+from dba_console.actions.lost_answer import settle_mark
 from dba_console.actions.statement_results import StatementFailed, StatementLost, StatementMark, StatementStopped
 from dba_console.core.errors import ConnectError, Refused
 from dba_console.demo.cluster import Cluster

@@ -12,9 +12,9 @@ import pytest
 
 from dba_console.agent.runs.commands import command_environment, script_argv
 from dba_console.demo.cluster import Cluster
-from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.block_kind_registry import bind_inputs
 from dba_console.runbooks.compile import compile_text
-from dba_console.runbooks.kinds import bind_inputs
+from dba_console.runbooks.libpq_environment import server_environment
 from dba_console.runbooks.library import SHIPPED
 from dba_console.runbooks.run_view import ENDED_STATES, Question, RunView
 from dba_console.runbooks.values import typed

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.launch import find_agent
+from dba_console.agent.find_or_start import find_agent
 from dba_console.agent.protocol import Mark, Note
 from dba_console.core.errors import SessionError
 from dba_console.core.target import make_target

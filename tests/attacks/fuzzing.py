@@ -42,7 +42,6 @@ from dba_console.demo.cluster import Cluster
 from dba_console.jobs.archives.toc import ArchiveError
 from dba_console.jobs.tools.verify_archive import verify_archive
 from dba_console.recording.hash_chain import ChainHead
-from dba_console.recording.listing import row_of as session_row
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_journal import RunJournal
 from dba_console.recording.run_paths import run_directory
@@ -50,6 +49,7 @@ from dba_console.recording.run_reader import read_run
 from dba_console.recording.run_reader import row_of as run_row
 from dba_console.recording.run_records import RunAbout
 from dba_console.recording.sample_block import BlockWriter, SampleBlock
+from dba_console.recording.session_lookup import row_of as session_row
 from dba_console.recording.shared_file import Manifest, extract, is_shared_file, pack
 from dba_console.recording.verify import verify
 from dba_console.runbooks.compile import check_text, compile_text

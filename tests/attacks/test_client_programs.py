@@ -13,7 +13,7 @@ import pytest
 
 import dba_console
 from dba_console.demo.cluster import Cluster
-from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.libpq_environment import server_environment
 from tests.clusters import binaries_of
 from tests.requirements import lacking
 from tests.runbooks.dumps import DumpServer, running_dump_server, values_of

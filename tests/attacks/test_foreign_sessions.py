@@ -16,9 +16,9 @@ import pytest
 
 from dba_console.cli.runbook.run_history import _print_run as story_of
 from dba_console.core.errors import SessionError
-from dba_console.recording.listing import list_sessions
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_reader import read_run
+from dba_console.recording.session_lookup import list_sessions
 from dba_console.recording.shared_file import Manifest, pack
 from dba_console.recording.verify import verify
 from dba_console.tui.known_runs import RecordedRunsArrived, read_runs

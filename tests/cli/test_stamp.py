@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.cli.stamp import parse
-from dba_console.cli.stamp_lines import LineDestination, LinePrefix, copy_lines
+from dba_console.cli.stamp.command import parse
+from dba_console.cli.stamp.lines import LineDestination, LinePrefix, copy_lines
 from dba_console.core.errors import UsageError
-from dba_console.keeper.log_reader import LogReader
+from dba_console.keeper.output_log_reader import LogReader
 from tests.background import wait_until
 from tests.cli.console import Console
 

@@ -14,8 +14,8 @@ import pytest
 
 from dba_console.core.errors import SessionError
 from dba_console.recording.layout import session_directories, session_directory
-from dba_console.recording.listing import continued_by
 from dba_console.recording.recording import Recording
+from dba_console.recording.session_lookup import continued_by
 from tests.unit.recording.recordings import meta, recorder
 
 WRITER = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.actions.outcome_evidence import settle_mark
+from dba_console.actions.lost_answer import settle_mark
 from dba_console.actions.statement_results import StatementMark
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.cluster import Cluster

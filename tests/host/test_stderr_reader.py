@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.jobs.following.job_detection import ObservationRequest
-from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.session_matching import SessionMatcher, program_key
 from dba_console.jobs.following.stderr_reader import NewMessages, StderrReader
 from dba_console.keeper.command_status import wait

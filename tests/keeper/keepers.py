@@ -8,7 +8,7 @@ from typing import Any
 
 from dba_console.keeper.command_status import ExitRecord, RunningRecord, read_status
 from dba_console.keeper.launch import CommandSpec, KeeperHandle, start
-from dba_console.keeper.log_reader import LogReader, StampedLine
+from dba_console.keeper.output_log_reader import LogReader, StampedLine
 from tests.background import wait_until
 
 LIMIT_S = 120.0

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dba_console.keeper.log_reader import MAX_LINE_BYTES, LogPosition, LogReader
 from dba_console.keeper.output_log import LINE_LIMIT, LineStamper, SegmentedLog, parse_segment_name
+from dba_console.keeper.output_log_reader import MAX_LINE_BYTES, LogPosition, LogReader
 
 without_deadline = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.process import peak_mb, resident_mb
-from dba_console.keeper.log_reader import LogReader
+from dba_console.keeper.output_log_reader import LogReader
 from tests.background import wait_until
 from tests.disks import frozen, loop_mounted, mounted
 from tests.keeper.keepers import (

@@ -13,7 +13,7 @@ import pytest
 
 from dba_console.keeper.command_status import read_status, stop, wait
 from dba_console.keeper.launch import KeeperHandle
-from dba_console.keeper.log_reader import LogReader
+from dba_console.keeper.output_log_reader import LogReader
 from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
 from tests.keeper.keepers import (

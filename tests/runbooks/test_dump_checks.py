@@ -13,8 +13,8 @@ from dba_console.agent.runs.commands import command_environment, script_argv
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.cluster import Cluster
-from dba_console.runbooks.command_environment import server_environment
 from dba_console.runbooks.compile import compile_text
+from dba_console.runbooks.libpq_environment import server_environment
 from dba_console.runbooks.library import SHIPPED
 from tests.background import session, wait_until
 from tests.clusters import binaries_of

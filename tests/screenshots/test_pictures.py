@@ -11,8 +11,8 @@ import pytest
 
 from dba_console.core.errors import Unsupported
 from dba_console.demo.cluster import Cluster
-from dba_console.recording.listing import resolve
 from dba_console.recording.recording import Recording
+from dba_console.recording.session_lookup import resolve
 from screenshots import png
 from screenshots.shots import SHOTS, Shot, plain, screen_rows
 from tests.terminal.consoles import OVERVIEW, Workspace, recorded_s, workspace

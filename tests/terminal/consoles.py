@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.launch import RunningAgent, list_agents
+from dba_console.agent.find_or_start import RunningAgent, list_agents
 from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
 from tests.cli.console import BUSY_HOST

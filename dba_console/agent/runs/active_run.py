@@ -15,18 +15,18 @@ from dba_console.agent.console_connection import ConsoleConnection
 from dba_console.agent.protocol import OpenRun, RunControl, RunRefused
 from dba_console.agent.runs.action_control import ActionControl
 from dba_console.agent.runs.earlier_runs import read_typical_durations, write_summary
-from dba_console.agent.runs.operators import ConsoleOperator, difference
+from dba_console.agent.runs.operator_identity import ConsoleOperator, difference
 from dba_console.agent.runs.questions import OperatorQuestions
 from dba_console.agent.runs.run_context import RunContext, internal_error_text
 from dba_console.agent.runs.run_execution import RunExecution
 from dba_console.core.errors import ConsoleError, ExitCode
 from dba_console.core.redact import redact
-from dba_console.runbooks.requests import OperatorInterrupt
 from dba_console.runbooks.run_summary import TypicalDuration, summarize
 from dba_console.runbooks.run_view import ENDED_STATES, RunView
 from dba_console.runbooks.single_action import confirms_itself
 from dba_console.runbooks.view_builder import LiveStatus, run_view
 from dba_console.runbooks.walk_context import taken_over
+from dba_console.runbooks.walk_requests import OperatorInterrupt
 from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:

@@ -20,16 +20,16 @@ from dba_console.core.errors import ConsoleError, Refused, UsageError
 from dba_console.core.redact import MASK, is_secret_name, names_secret, redact, redact_statement
 from dba_console.core.short_command import CommandResult, run_short
 from dba_console.recording.plan import Block, JournalRecord
-from dba_console.runbooks.command_environment import server_environment
 from dba_console.runbooks.expr import Scope, evaluate, evaluate_measurement, measure_lines
 from dba_console.runbooks.expr_lint import reads_live_data
+from dba_console.runbooks.libpq_environment import server_environment
 from dba_console.runbooks.preview_rows import act_values, masked_inputs, named_values
-from dba_console.runbooks.requests import ReadRequest, ReadResult
 from dba_console.runbooks.result_tables import counted, table_of
 from dba_console.runbooks.run_state import RunState
 from dba_console.runbooks.run_view import RunTable
 from dba_console.runbooks.values import environment as values_environment
 from dba_console.runbooks.values import for_sql, statement, statement_text
+from dba_console.runbooks.walk_requests import ReadRequest, ReadResult
 
 if TYPE_CHECKING:
     from dba_console.agent.runs.server_connections import RunServers

@@ -30,10 +30,10 @@ from dba_console.keeper.launch import (
     StartUnknown,
     start,
 )
-from dba_console.keeper.log_reader import LogPosition, LogReader, StampedLine
+from dba_console.keeper.output_log_reader import LogPosition, LogReader, StampedLine
 from dba_console.recording.journal import LogLine
-from dba_console.runbooks.requests import Outcome
 from dba_console.runbooks.run_view import OutputLine
+from dba_console.runbooks.walk_requests import Outcome
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
 if TYPE_CHECKING:

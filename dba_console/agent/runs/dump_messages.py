@@ -28,11 +28,11 @@ from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject, PhaseSum
 from dba_console.jobs.archives.program_messages import ReportedError, final_error
 from dba_console.jobs.archives.toc import PHASES
-from dba_console.keeper.log_reader import LogReader
+from dba_console.keeper.output_log_reader import LogReader
 from dba_console.recording.plan import Block
-from dba_console.runbooks.requests import Outcome
 from dba_console.runbooks.run_view import RunTable
 from dba_console.runbooks.values import fill_references
+from dba_console.runbooks.walk_requests import Outcome
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import msgspec
 from dba_console.actions.acting_connection import ServerRestarted
 from dba_console.actions.action import Action, ActionContext, ActionResult
 from dba_console.actions.action_preview import ActionPreview, recorded_preview
-from dba_console.actions.outcome_evidence import settle_mark
+from dba_console.actions.lost_answer import settle_mark
 from dba_console.actions.permission_gate import ActRequest, CurrentTarget, Permit, PlannedTarget, authorize
 from dba_console.actions.policy import find_read_only_target
 from dba_console.actions.registry import find_action, parse_settings
@@ -40,12 +40,19 @@ from dba_console.core.redact import MASK, redact
 from dba_console.keeper.launch import HEAD_BYTES, CommandSpec
 from dba_console.recording.plan import Block, JournalRecord
 from dba_console.recording.run_paths import execution_directory
-from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.libpq_environment import server_environment
 from dba_console.runbooks.preview_rows import act_values, covering_confirm
-from dba_console.runbooks.requests import AskRequest, ExecuteRequest, Outcome, ReadRequest, ReadResult, SettleRequest
 from dba_console.runbooks.result_tables import counted
 from dba_console.runbooks.values import arguments, fill_references, for_sql, statement
 from dba_console.runbooks.values import environment as values_environment
+from dba_console.runbooks.walk_requests import (
+    AskRequest,
+    ExecuteRequest,
+    Outcome,
+    ReadRequest,
+    ReadResult,
+    SettleRequest,
+)
 
 
 class Executor:

@@ -10,11 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from dba_console.agent.runs.operators import ConsoleOperator, difference
+from dba_console.agent.runs.operator_identity import ConsoleOperator, difference
 from dba_console.core.clock import Clock
-from dba_console.runbooks.requests import Answer, AskRequest, OperatorInterrupt, TimePassed
 from dba_console.runbooks.run_view import Question, QuestionKind
 from dba_console.runbooks.view_builder import question_view
+from dba_console.runbooks.walk_requests import Answer, AskRequest, OperatorInterrupt, TimePassed
 
 MOOT_CHECK_S = 2.0
 """Interval of checks whether a question has become moot."""

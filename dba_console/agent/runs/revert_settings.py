@@ -19,7 +19,7 @@ from dba_console.agent.runs.server_connections import RunServers
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.redact import redact
 from dba_console.recording.plan import Block, Plan
-from dba_console.runbooks.requests import Outcome
+from dba_console.runbooks.walk_requests import Outcome
 
 
 def revert_settings(

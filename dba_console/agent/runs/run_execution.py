@@ -27,9 +27,12 @@ from dba_console.recording.run_paths import execution_directory
 from dba_console.recording.run_records import TextMask, masked_value
 from dba_console.runbooks.apply_records import replay_records
 from dba_console.runbooks.asking_kinds import declared_input
-from dba_console.runbooks.command_environment import find_secrets
-from dba_console.runbooks.kinds import bind_inputs
-from dba_console.runbooks.requests import (
+from dba_console.runbooks.block_kind_registry import bind_inputs
+from dba_console.runbooks.libpq_environment import find_secrets
+from dba_console.runbooks.run_view import Option, OutputLine, quote_for_typing
+from dba_console.runbooks.walk import RunEnding, walk
+from dba_console.runbooks.walk_context import interrupted
+from dba_console.runbooks.walk_requests import (
     Answer,
     AskRequest,
     ExecuteRequest,
@@ -44,9 +47,6 @@ from dba_console.runbooks.requests import (
     SettleRequest,
     WriteRequest,
 )
-from dba_console.runbooks.run_view import Option, OutputLine, quote_for_typing
-from dba_console.runbooks.walk import RunEnding, walk
-from dba_console.runbooks.walk_context import interrupted
 from dba_console.watch.samples.event import Event
 
 if TYPE_CHECKING:

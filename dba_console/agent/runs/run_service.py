@@ -26,7 +26,7 @@ from dba_console.agent.protocol import (
     RunWatch,
     pack,
 )
-from dba_console.agent.runs.operators import ConsoleOperator, person_of
+from dba_console.agent.runs.operator_identity import ConsoleOperator, person_of
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.core.errors import ExitCode
 from dba_console.runbooks.run_view import OutputLine, RunView

@@ -36,7 +36,7 @@ from dba_console.recording.run_paths import new_run_id, run_directory
 from dba_console.recording.run_reader import read_run
 from dba_console.recording.run_records import RunAbout, masked_value
 from dba_console.recording.run_verification import compare_with_sessions
-from dba_console.runbooks.command_environment import find_secrets
+from dba_console.runbooks.libpq_environment import find_secrets
 from dba_console.runbooks.library import is_shipped
 from dba_console.runbooks.walk_context import interrupted, planned, resumed
 

@@ -15,7 +15,7 @@ from dba_console.cli.doctor.terminal import check_terminal, terminal_facts
 from dba_console.cli.formatting import print_json
 from dba_console.cli.live_source import first_view, open_live
 from dba_console.cli.options import Dsn, Json, new_app
-from dba_console.cli.sessions_directory import mount_of, unwritable_reason
+from dba_console.cli.sessions_directory_check import mount_of, unwritable_reason
 from dba_console.cli.stdout import put
 from dba_console.cli.target_resolution import resolve_target
 from dba_console.core.paths import runtime_dir, state_dir

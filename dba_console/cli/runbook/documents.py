@@ -22,8 +22,8 @@ from dba_console.cli.stdout import put
 from dba_console.core.errors import ExitCode, RunbookError, UsageError
 from dba_console.core.sanitize import clean
 from dba_console.recording.plan import plan_hash
+from dba_console.runbooks.block_kind_registry import bind_inputs
 from dba_console.runbooks.compile import CheckResult
-from dba_console.runbooks.kinds import bind_inputs
 from dba_console.runbooks.library import SUFFIX, ListedRunbook, RunbookDocument, answering, entries, find, listed
 from dba_console.runbooks.outline import block_counts, full_lines, plan_lines
 from dba_console.runbooks.schema import NAME

@@ -17,7 +17,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
-from dba_console.agent.launch import should_replace, start_agent
+from dba_console.agent.find_or_start import should_replace, start_agent
 from dba_console.agent.protocol import Request, RunBegin, RunResume, RunViewMessage, RunWatch
 from dba_console.cli.attach import open_agent
 from dba_console.cli.running.answers import GivenAnswers

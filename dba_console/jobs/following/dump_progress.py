@@ -24,10 +24,10 @@ from dba_console.jobs.archives.objects import DumpObject
 from dba_console.jobs.archives.program_messages import final_error, is_english
 from dba_console.jobs.following.object_activity import ObjectActivity, find_active_objects
 from dba_console.jobs.following.object_list import ObjectList, archive_path
-from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram
 from dba_console.jobs.following.stderr_reader import NewMessages
-from dba_console.keeper.log_reader import StampedLine
+from dba_console.keeper.output_log_reader import StampedLine
 from dba_console.watch.probes.host.kernel_files import printable
 
 # The messages of pg_dump and pg_restore for the object progress: their source, or why they cannot be read.

@@ -16,7 +16,7 @@ from dba_console.jobs.archives.previous_run import PreviousRun, RunObject, RunPh
 from dba_console.jobs.archives.progress_forecast import ForecastState, PhaseForecast, ProgressForecast, forecast
 from dba_console.jobs.following.database_catalog import CatalogAnswer, CatalogReader
 from dba_console.jobs.following.object_list import QUERY_AFTER_S
-from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram
 from dba_console.jobs.history.job_history import ReportedProgress
 from dba_console.jobs.history.past_runs import JobRun

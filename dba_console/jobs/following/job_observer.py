@@ -12,7 +12,7 @@ from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.statement_parser import read_statement
 from dba_console.jobs.following.job_detection import Observation, ObservationRequest, ObservedJobProgram
 from dba_console.jobs.following.pipeline import DataFlow, Pipelines
-from dba_console.jobs.following.running_programs import ProgramScanner, RunningProgram
+from dba_console.jobs.following.program_scanner import ProgramScanner, RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram, SessionMatch, SessionMatcher, program_key
 from dba_console.jobs.following.stderr_reader import StderrReader
 from dba_console.jobs.following.tracked_job import TrackedJob

@@ -20,7 +20,7 @@ from dba_console.jobs.following.database_catalog import CatalogAnswer, CatalogRe
 from dba_console.jobs.following.object_activity import PlanIndex
 from dba_console.jobs.following.pipeline import DataFlow
 from dba_console.jobs.following.program_arguments import ProgramArguments
-from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram
 
 # Read the plan from the archive that is written or read, else from the tables of the database.

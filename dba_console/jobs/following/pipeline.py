@@ -18,7 +18,7 @@ from dba_console.jobs.following.open_files import (
     read_links,
     read_open_file,
 )
-from dba_console.jobs.following.running_programs import KINDS, RunningProgram, writes_files
+from dba_console.jobs.following.program_scanner import KINDS, RunningProgram, writes_files
 from dba_console.watch.probes.host.kernel_files import process_text, read_once, read_stat
 
 # The input and output of a job.

@@ -15,9 +15,9 @@ from functools import cached_property
 from dba_console.jobs.following.job_detection import ObservationRequest, application_names, find_possible_jobs
 from dba_console.jobs.following.open_files import DescriptorLink, read_links
 from dba_console.jobs.following.pipeline import DataFlow
-from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.stderr_reader import NewMessages
-from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.libpq_environment import server_environment
 from dba_console.watch.probes.host.kernel_files import list_pids, process_text, read_once, tcp_connections
 from dba_console.watch.samples.postgres import Activity, Operation
 

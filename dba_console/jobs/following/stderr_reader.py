@@ -26,8 +26,8 @@ from dba_console.jobs.following.open_files import (
     read_links,
     read_open_file,
 )
-from dba_console.jobs.following.running_programs import RunningProgram, writes_files
-from dba_console.keeper.log_reader import LogReader, StampedLine
+from dba_console.jobs.following.program_scanner import RunningProgram, writes_files
+from dba_console.keeper.output_log_reader import LogReader, StampedLine
 from dba_console.watch.probes.host.kernel_files import process_text, read_once, read_stat
 
 # A log file written by another program, read incrementally.

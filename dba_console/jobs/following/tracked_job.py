@@ -32,7 +32,7 @@ from dba_console.jobs.following.job_estimate import (
     written_pct,
 )
 from dba_console.jobs.following.pipeline import DataFlow
-from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram, program_key
 from dba_console.jobs.following.stderr_reader import NewMessages
 from dba_console.jobs.history.past_runs import (

@@ -18,7 +18,7 @@ from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.dump_plan import TableSize
-from dba_console.runbooks.command_environment import server_environment
+from dba_console.runbooks.libpq_environment import server_environment
 
 CONNECT_S = 10
 TABLES_S = 30

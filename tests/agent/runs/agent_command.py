@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dba_console.agent import launch
+from dba_console.agent import find_or_start
 
 
 def command_or_agent(module: str) -> int:
@@ -12,7 +12,7 @@ def command_or_agent(module: str) -> int:
     if len(sys.argv) > 1:
         from dba_console.__main__ import main
 
-        launch._COMMAND = [sys.executable, "-m", module]
+        find_or_start._COMMAND = [sys.executable, "-m", module]
         return main()
     from dba_console.agent.__main__ import main as agent
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.agent.launch import list_agents
+from dba_console.agent.find_or_start import list_agents
 from dba_console.core.clock import SYSTEM
 from dba_console.demo.cluster import Cluster
 from dba_console.recording.run_reader import read_run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.agent.launch import RunningAgent
+from dba_console.agent.find_or_start import RunningAgent
 from dba_console.cli.attach import choose_agent
 from dba_console.cli.config_file import LoadedConfig, load_config
 from dba_console.cli.target_resolution import resolve_target

@@ -11,7 +11,7 @@ import pytest
 from dba_console.cli.doctor.check import DoctorCheck
 from dba_console.cli.doctor.host import check_sessions, check_tools
 from dba_console.cli.doctor.terminal import TerminalFacts, check_terminal, client_alive_interval
-from dba_console.cli.sessions_directory import mount_of, unwritable_reason
+from dba_console.cli.sessions_directory_check import mount_of, unwritable_reason
 from dba_console.watch.samples.host import Mount
 
 GB = 1 << 30

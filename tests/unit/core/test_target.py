@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dba_console.agent.launch import LaunchRequest
+from dba_console.agent.find_or_start import LaunchRequest
 from dba_console.cli.config_file import LoadedConfig
 from dba_console.core.config import Config, TargetConfig
 from dba_console.core.errors import UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.core.errors import PermissionDenied, SessionError
-from dba_console.recording.listing import resolve
+from dba_console.recording.session_lookup import resolve
 
 
 @pytest.fixture

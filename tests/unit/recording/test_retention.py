@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.core.errors import SessionError
-from dba_console.recording.listing import pin
 from dba_console.recording.retention import prune, remove
+from dba_console.recording.session_lookup import pin
 from tests.unit.recording.recordings import meta, record, record_samples, recorder, ticks
 
 DAY = 86_400.0
@@ -49,7 +49,7 @@ def test_above_the_size_limit_the_oldest_are_removed(tmp_path: Path) -> None:
         from msgspec.structs import replace
 
         made.append(record(tmp_path, ticks(3), replace(about, start_wall_us=about.start_wall_us + number * 10**7)))
-    from dba_console.recording.listing import size_of
+    from dba_console.recording.session_lookup import size_of
 
     keep_two = size_of(made[1]) + size_of(made[2])
     assert _prune(tmp_path, max_bytes=keep_two) == {made[0].name}

@@ -11,7 +11,6 @@ from dba_console.cli.session import show_lines, verify_lines
 from dba_console.core.errors import SessionError
 from dba_console.recording.hash_chain import ChainHead
 from dba_console.recording.layout import SessionMeta
-from dba_console.recording.listing import row_of as session_row
 from dba_console.recording.plan import JournalRecord
 from dba_console.recording.retention import candidates, remove
 from dba_console.recording.run_journal import RunJournal
@@ -19,6 +18,7 @@ from dba_console.recording.run_paths import run_directory
 from dba_console.recording.run_reader import list_runs, read_run, resolve_run, row_of, unfinished_runs
 from dba_console.recording.run_records import check, event_of
 from dba_console.recording.run_verification import compare_with_sessions, verify_run
+from dba_console.recording.session_lookup import row_of as session_row
 from dba_console.recording.verify import verify
 from dba_console.watch.samples.event import Event
 from tests.build import NOW_US

@@ -16,9 +16,9 @@ import pytest
 from dba_console.core.errors import SessionError
 from dba_console.recording import shared_file
 from dba_console.recording.layout import DATABASE
-from dba_console.recording.listing import resolve
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_paths import RUNS
+from dba_console.recording.session_lookup import resolve
 from dba_console.recording.shared_file import MANIFEST, Manifest, extract, is_shared_file, pack
 from tests.disks import mounted
 from tests.unit.recording.recordings import record, ticks

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from dba_console.core.errors import UsageError
-from dba_console.recording.listing import parse_when
+from dba_console.recording.session_lookup import parse_when
 from dba_console.watch.samples.event import Event
 
 

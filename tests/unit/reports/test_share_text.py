@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dba_console.reports.share_leak_check import OriginalSearch
 from dba_console.reports.share_names import NameMap
-from dba_console.reports.share_search import OriginalSearch
 from dba_console.reports.share_text import TextRewriter
 
 KINDS = ("host", "database", "user", "application", "slot", "node", "tablespace", "schema", "relation", "path")

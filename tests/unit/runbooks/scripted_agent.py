@@ -11,7 +11,10 @@ from typing import Any, Literal
 from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, JournalRecord, Plan, Step
 from dba_console.runbooks.apply_records import apply, replay_records
-from dba_console.runbooks.requests import (
+from dba_console.runbooks.run_state import RunState
+from dba_console.runbooks.walk import RunEnding, walk
+from dba_console.runbooks.walk_context import interrupted, planned, resumed
+from dba_console.runbooks.walk_requests import (
     Answer,
     AskRequest,
     ExecuteRequest,
@@ -28,9 +31,6 @@ from dba_console.runbooks.requests import (
     TimePassed,
     WriteRequest,
 )
-from dba_console.runbooks.run_state import RunState
-from dba_console.runbooks.walk import RunEnding, walk
-from dba_console.runbooks.walk_context import interrupted, planned, resumed
 
 DEFAULT_ANSWERS = {"start": "yes", "ack": "y", "yes": "yes", "manual": "ticket 7", "input": "42", "undo": "none"}
 REVERTED = {"put_back": True}

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from dba_console.recording.plan import Confirmation, Input
 from dba_console.runbooks.apply_records import replay_records
-from dba_console.runbooks.requests import Outcome
 from dba_console.runbooks.run_report import compare, table
 from dba_console.runbooks.run_summary import ComparisonKey, RunSummary, read_summary, summarize, typical_durations
+from dba_console.runbooks.walk_requests import Outcome
 from tests.unit.runbooks.scripted_agent import ScriptedAgent, block, plan_of, run, step
 
 YES = Confirmation(level="yes")

@@ -15,8 +15,8 @@ from dba_console.actions.registry import ACTIONS
 from dba_console.cli.runbook.documents import template_document
 from dba_console.core.declarations import declared_fields
 from dba_console.runbooks.__main__ import format_schema, markdown
+from dba_console.runbooks.block_kind_registry import KINDS
 from dba_console.runbooks.compile import check_text
-from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.library import SHIPPED, check, entries
 from dba_console.runbooks.lint import LINT_RULES
 from dba_console.runbooks.schema import BlockAttributes

@@ -11,7 +11,7 @@ from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import BlockCondition as Condition
 from dba_console.recording.plan import Confirmation, Plan
 from dba_console.runbooks.rehearsal import CAVEAT
-from dba_console.runbooks.requests import ReadResult
+from dba_console.runbooks.walk_requests import ReadResult
 from tests.unit.runbooks.scripted_agent import (
     AgentKilled,
     ScriptedAgent,

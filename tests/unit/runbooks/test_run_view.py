@@ -14,7 +14,6 @@ from dba_console.actions.action_preview import ActionPreview
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Confirmation, Input, Plan, Prose
 from dba_console.runbooks.apply_records import replay_records
-from dba_console.runbooks.requests import AskRequest, OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.run_report import report_lines
 from dba_console.runbooks.run_summary import (
     ComparisonKey,
@@ -29,6 +28,7 @@ from dba_console.runbooks.run_view import RunView
 from dba_console.runbooks.single_action import signal_plan
 from dba_console.runbooks.view_builder import LiveStatus, question_view, run_view
 from dba_console.runbooks.walk_context import interrupted, resumed
+from dba_console.runbooks.walk_requests import AskRequest, OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.walkthrough_layout import ended_lines
 from dba_console.watch.panels.text_elements import line_text
 from tests.unit.runbooks.scripted_agent import ScriptedAgent, begin, block, plan_of, run, step

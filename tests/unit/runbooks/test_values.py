@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Input
-from dba_console.runbooks.kinds import bind_inputs
+from dba_console.runbooks.block_kind_registry import bind_inputs
 from dba_console.runbooks.values import (
     TYPES,
     arguments,

@@ -8,8 +8,8 @@ import pytest
 
 from dba_console.recording.plan import Confirmation, Plan
 from dba_console.runbooks.apply_records import replay_records
-from dba_console.runbooks.requests import OperatorInterrupt, Outcome, PauseRequest, ReadResult, TimePassed
 from dba_console.runbooks.walk import walk
+from dba_console.runbooks.walk_requests import OperatorInterrupt, Outcome, PauseRequest, ReadResult, TimePassed
 from tests.unit.runbooks.scripted_agent import (
     AgentKilled,
     ScriptedAgent,

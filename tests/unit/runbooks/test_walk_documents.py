@@ -13,10 +13,10 @@ from dba_console.actions.action_preview import ActionPreview
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import Block, Input, JournalRecord, Plan, Step
 from dba_console.runbooks.asking_kinds import declared_input
+from dba_console.runbooks.block_kind_registry import bind_inputs
 from dba_console.runbooks.compile import compile_text
-from dba_console.runbooks.kinds import bind_inputs
-from dba_console.runbooks.requests import PauseRequest, ReadRequest, ReadResult, Reply, Request
 from dba_console.runbooks.values import typed, value_of
+from dba_console.runbooks.walk_requests import PauseRequest, ReadRequest, ReadResult, Reply, Request
 from tests.unit.runbooks.scripted_agent import AgentKilled, ScriptedAgent, begin, drive, kinds, resume, run
 
 DOCUMENTS = sorted((Path(__file__).parents[3] / "runbooks").glob("*.md"))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dba_console.recording.plan import Block, Confirmation, JournalRecord, Plan, Step
 from dba_console.recording.plan import BlockCondition as Condition
 from dba_console.runbooks.apply_records import replay_records
-from dba_console.runbooks.requests import Outcome, ReadResult
 from dba_console.runbooks.run_state import RunState
+from dba_console.runbooks.walk_requests import Outcome, ReadResult
 from tests.unit.runbooks.scripted_agent import (
     AgentKilled,
     ScriptedAgent,

@@ -10,7 +10,8 @@ from msgspec import to_builtins
 from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, Confirmation, Input
 from dba_console.recording.plan import BlockCondition as Condition
-from dba_console.runbooks.requests import (
+from dba_console.runbooks.walk import walk
+from dba_console.runbooks.walk_requests import (
     Answer,
     AskRequest,
     ExecuteRequest,
@@ -20,7 +21,6 @@ from dba_console.runbooks.requests import (
     ReadResult,
     WriteRequest,
 )
-from dba_console.runbooks.walk import walk
 from tests.unit.runbooks.scripted_agent import ScriptedAgent, begin, block, kinds, plan_of, run, step
 
 YES = Condition(language="expr", text="x")

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 
 from dba_console.recording.plan import JournalRecord, Plan
 from dba_console.runbooks.apply_records import replay_records
-from dba_console.runbooks.requests import (
+from dba_console.runbooks.row_choice import acts_on_preview
+from dba_console.runbooks.run_state import RunState
+from dba_console.runbooks.view_builder import LiveStatus, run_view
+from dba_console.runbooks.walk import walk
+from dba_console.runbooks.walk_requests import (
     Answer,
     AskRequest,
     ExecuteRequest,
@@ -28,10 +32,6 @@ from dba_console.runbooks.requests import (
     TimePassed,
     WriteRequest,
 )
-from dba_console.runbooks.row_choice import acts_on_preview
-from dba_console.runbooks.run_state import RunState
-from dba_console.runbooks.view_builder import LiveStatus, run_view
-from dba_console.runbooks.walk import walk
 from tests.unit.runbooks.scripted_agent import ScriptedAgent, begin
 from tests.unit.runbooks.test_walk_killed import ROWS, journal, plans
 

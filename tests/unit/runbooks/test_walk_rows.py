@@ -11,8 +11,8 @@ import pytest
 from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, Confirmation, Plan
 from dba_console.runbooks.apply_records import replay_records
-from dba_console.runbooks.requests import OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.view_builder import LiveStatus, run_view
+from dba_console.runbooks.walk_requests import OperatorInterrupt, Outcome, ReadResult
 from tests.unit.runbooks.scripted_agent import (
     AgentKilled,
     ScriptedAgent,

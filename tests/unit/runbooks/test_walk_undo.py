@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dba_console.actions.action_preview import ActionPreview
 from dba_console.recording.plan import Block, Confirmation, Plan, Step
-from dba_console.runbooks.requests import OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.run_view import Option
+from dba_console.runbooks.walk_requests import OperatorInterrupt, Outcome, ReadResult
 from tests.unit.runbooks.scripted_agent import (
     AgentKilled,
     ScriptedAgent,

@@ -12,7 +12,7 @@ from dba_console.agent.console_connection import ConsoleConnection
 from dba_console.agent.protocol import RunBegin, RunRefused
 from dba_console.agent.runs import active_run
 from dba_console.agent.runs.active_run import ActiveRun
-from dba_console.agent.runs.operators import ConsoleOperator
+from dba_console.agent.runs.operator_identity import ConsoleOperator
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.agent.runs.run_service import RunService
 from dba_console.agent.runs.start_run import start_run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.runs.commands import Appender, CommandOutput
-from dba_console.keeper.log_reader import StampedLine
+from dba_console.keeper.output_log_reader import StampedLine
 from dba_console.recording.backlog import LINES, Backlog
 from dba_console.recording.journal import LogLine
 from dba_console.recording.run_records import TextMask

@@ -11,8 +11,8 @@ from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
 from dba_console.core.short_command import OUTPUT_LIMIT, run_short
 from dba_console.keeper.command_status import ExitRecord
-from dba_console.keeper.log_reader import StampedLine
-from dba_console.runbooks.command_environment import find_secrets, libpq_variables, server_environment
+from dba_console.keeper.output_log_reader import StampedLine
+from dba_console.runbooks.libpq_environment import find_secrets, libpq_variables, server_environment
 
 
 def short(body: str, timeout_s: float = 60.0) -> tuple[int | None, str, str]:

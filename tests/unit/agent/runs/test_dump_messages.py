@@ -22,9 +22,9 @@ from dba_console.core.clock import SYSTEM
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.keeper.command_status import ExitRecord
 from dba_console.keeper.launch import CommandSpec
-from dba_console.keeper.log_reader import StampedLine
+from dba_console.keeper.output_log_reader import StampedLine
 from dba_console.recording.plan import Block
-from dba_console.runbooks.requests import Outcome
+from dba_console.runbooks.walk_requests import Outcome
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from tests.clocks import HeldClock

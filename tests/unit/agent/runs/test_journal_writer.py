@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dba_console.agent.runs.operators import ConsoleOperator
+from dba_console.agent.runs.operator_identity import ConsoleOperator
 from dba_console.agent.runs.questions import OperatorQuestions
 from dba_console.agent.runs.run_execution import IN_MEMORY, JournalWriter
 from dba_console.core.clock import SYSTEM
@@ -20,7 +20,7 @@ from dba_console.recording.append_file import AppendFile
 from dba_console.recording.plan import JournalRecord
 from dba_console.recording.run_journal import JournalFull, RunJournal
 from dba_console.recording.run_paths import memory_directory
-from dba_console.runbooks.requests import OperatorInterrupt
+from dba_console.runbooks.walk_requests import OperatorInterrupt
 from tests.disks import fill, mounted
 from tests.unit.recording.run_journals import INTENT, begin_journal
 

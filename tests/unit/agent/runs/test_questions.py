@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dba_console.agent.runs.operators import ConsoleOperator
+from dba_console.agent.runs.operator_identity import ConsoleOperator
 from dba_console.agent.runs.questions import OperatorQuestions, RunAbandoned
 from dba_console.core.clock import SYSTEM
-from dba_console.runbooks.requests import Answer, AskRequest, OperatorInterrupt, TimePassed
 from dba_console.runbooks.view_builder import question_view
+from dba_console.runbooks.walk_requests import Answer, AskRequest, OperatorInterrupt, TimePassed
 
 ANNA, BERTHA = ConsoleOperator("anna", 1), ConsoleOperator("bertha", 2)
 LIMIT_S = 60.0

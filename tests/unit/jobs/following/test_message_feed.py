@@ -5,7 +5,7 @@ from __future__ import annotations
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.following.dump_progress import MessageFeed
 from dba_console.jobs.following.stderr_reader import NewMessages
-from dba_console.keeper.log_reader import StampedLine
+from dba_console.keeper.output_log_reader import StampedLine
 
 GERMAN = (
     "pg_restore: verbinde mit der Datenbank zur Wiederherstellung",

@@ -17,7 +17,7 @@ from dba_console.jobs.following.object_list import (
 )
 from dba_console.jobs.following.pipeline import DataFlow
 from dba_console.jobs.following.program_arguments import parse_arguments
-from dba_console.jobs.following.running_programs import RunningProgram
+from dba_console.jobs.following.program_scanner import RunningProgram
 from tests.build import NOW_US
 from tests.unit.jobs.following.plans import restore_plan
 

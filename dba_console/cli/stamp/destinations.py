@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dba_console.cli.stamp_lines import LineDestination, LinePrefix
+from dba_console.cli.stamp.lines import LineDestination, LinePrefix
 from dba_console.core.errors import ConsoleError, SessionError
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
@@ -114,7 +114,7 @@ class SessionFile(LineDestination):
     def for_session(cls, session: str, tag: str) -> SessionFile:
         """Return the file for a session named on the command line. Raises SessionError."""
         from dba_console.cli.config_file import load_config, sessions_directory
-        from dba_console.recording.listing import resolve
+        from dba_console.recording.session_lookup import resolve
 
         return cls(resolve(session, sessions_directory(load_config().config), to_change=True), tag)
 
@@ -136,7 +136,7 @@ class SessionFile(LineDestination):
 def add_session_note(session: Path, text: str) -> None:
     """Add an event to the session if an agent records it; else do nothing."""
     from dba_console.agent.client import AgentClient, AgentConnectionLost
-    from dba_console.agent.launch import list_agents
+    from dba_console.agent.find_or_start import list_agents
     from dba_console.agent.protocol import EventMessage, Note
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dba_console.recording.listing import list_sessions, pin
+from dba_console.recording.session_lookup import list_sessions, pin
 from tests.unit.recording.recordings import record, record_samples, recorder, ticks
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dba_console.cli.stamp_lines import LineDestination, LinePrefix, StandardOutput, copy_lines
+from dba_console.cli.stamp.lines import LineDestination, LinePrefix, StandardOutput, copy_lines
 from dba_console.core.errors import ExitCode, UsageError, suggest
 
 HELP = """\
@@ -131,17 +131,17 @@ def _make_destinations(options: StampOptions) -> list[LineDestination]:
     stamps = LinePrefix(host, options.tag, iso=options.iso, utc=options.utc)
     found: list[LineDestination] = []
     if options.session is not None:
-        from dba_console.cli.stamp_destinations import SessionFile
+        from dba_console.cli.stamp.destinations import SessionFile
 
         found.append(SessionFile.for_session(options.session, options.tag))
     if options.syslog is not None:
-        from dba_console.cli.stamp_destinations import Syslog
+        from dba_console.cli.stamp.destinations import Syslog
 
         found.append(Syslog(options.tag, options.syslog or None))
     # Last: if its reader has gone, the other destinations already have the lines.
     found.append(StandardOutput(sys.stdout.fileno(), stamps, only_destination=not found))
     if options.summary:
-        from dba_console.cli.stamp_destinations import SlowestLines
+        from dba_console.cli.stamp.destinations import SlowestLines
 
         found.insert(0, SlowestLines(stamps))
     return found

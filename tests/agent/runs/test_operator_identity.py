@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dba_console.agent.runs.operators import ConsoleOperator, difference, login_uid, person_of
+from dba_console.agent.runs.operator_identity import ConsoleOperator, difference, login_uid, person_of
 from dba_console.demo.cluster import Cluster
 from tests.agent.agents import RunningAgent
 from tests.agent.runs.scripted_console import Operator

@@ -11,8 +11,8 @@ from msgspec import Struct
 from dba_console.recording.plan import Block, Plan
 from dba_console.runbooks.__main__ import format_schema, markdown
 from dba_console.runbooks.block_kind import BlockKind, record_rehearsed
+from dba_console.runbooks.block_kind_registry import KINDS
 from dba_console.runbooks.compile import check_text
-from dba_console.runbooks.kinds import KINDS
 from dba_console.runbooks.outline import full_lines
 from dba_console.runbooks.problems import Problem
 from dba_console.runbooks.schema import Text

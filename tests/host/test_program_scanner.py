@@ -14,7 +14,7 @@ import pytest
 
 from dba_console.jobs.following.pipeline import Pipelines
 from dba_console.jobs.following.program_arguments import command_text
-from dba_console.jobs.following.running_programs import SCAN_TURNS, ProgramScanner
+from dba_console.jobs.following.program_scanner import SCAN_TURNS, ProgramScanner
 from dba_console.jobs.following.session_matching import SessionProcesses
 from tests.background import session, wait_until
 from tests.host.held_jobs import LIMIT_S, PASSWORD, JobServer, belongs_to, environment, program, shell_quoted
@@ -103,7 +103,7 @@ UNRELATED_PROGRAM = """
 import os, sys
 from dba_console.jobs.following.session_matching import SessionProcesses
 from dba_console.jobs.following.pipeline import Pipelines
-from dba_console.jobs.following.running_programs import ProgramScanner
+from dba_console.jobs.following.program_scanner import ProgramScanner
 from dba_console.jobs.following.stderr_reader import StderrReader
 os.setgroups([])
 os.setgid(61234)

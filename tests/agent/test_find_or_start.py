@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.client import AgentClient
-from dba_console.agent.launch import list_agents, start_agent
+from dba_console.agent.find_or_start import list_agents, start_agent
 from dba_console.core.config import AgentConfig, Config
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Target, make_target

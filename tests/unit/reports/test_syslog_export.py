@@ -13,7 +13,7 @@ import pytest
 
 from dba_console.recording.journal import LogLine
 from dba_console.reports.export import Exporter, Span
-from dba_console.reports.log_export import export_journald, export_syslog
+from dba_console.reports.syslog_export import export_journald, export_syslog
 from tests.build import NOW_US
 from tests.requirements import require_tool
 from tests.unit.recording.recordings import ticks
