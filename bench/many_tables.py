@@ -31,8 +31,7 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.panels import progress
-from dba_console.watch.panels.progress import is_job
+from dba_console.watch.progress.layout import compact, full, is_job
 from dba_console.watch.samples.console import AgentHealth
 from dba_console.watch.samples.sample import decode_sample
 
@@ -162,8 +161,8 @@ class _Console:
         decoded = time.thread_time()
         frame = derive(self._picture, self._history)
         width, height = SCREEN
-        progress.compact(frame, width // 2, height // 4, self._history)
-        progress.detail(frame, width, self._history)
+        compact(frame, width // 2, height // 4, self._history)
+        full(frame, width, self._history)
         for row in frame.progress.operations:
             if is_job(row):
                 job_page(frame, row, width)

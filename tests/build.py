@@ -19,19 +19,16 @@ from dba_console.watch.frames.model import (
     Events,
     Finding,
     Frame,
-    Progress,
     SelfFrame,
     TargetFrame,
 )
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.frames.rows import (
-    ConnectionGroup,
-    EventRow,
-    ProgressRow,
-)
+from dba_console.watch.frames.rows import ConnectionGroup, EventRow
 from dba_console.watch.io.panel import IoPanel, ServerIoRow
 from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.memory.panel import MemoryPanel, NumaRow
+from dba_console.watch.progress.panel import ProgressPanel
+from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow
 from dba_console.watch.safety.panel import ChecksumRow, HorizonRow, SafetyPanel, XidRow, XidTable
 from dba_console.watch.samples.sample import Part, Sample, Status, make_part
@@ -124,12 +121,12 @@ def busy_frame() -> Frame:
         boot="b1",
         target=_target(),
         connections=_connections(),
-        progress=_progress(),
         panels={
             "disks": _disks(),
             "io": _io(),
             "locks": _locks(),
             "memory": _memory(),
+            "progress": _progress(),
             "replication": _replication(),
             "safety": _safety(),
             "cluster": _cluster(),
@@ -402,8 +399,8 @@ def _safety() -> SafetyPanel:
     )
 
 
-def _progress() -> Progress:
-    return Progress(
+def _progress() -> ProgressPanel:
+    return ProgressPanel(
         age_s=0.1,
         operations=[
             ProgressRow(

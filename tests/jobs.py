@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dba_console.jobs.archives.previous_run import RunPhase
 from dba_console.jobs.history.past_jobs import PastRun, PastRuns
-from dba_console.watch.frames.model import Frame, Progress
-from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.locks.panel import LockNode, LocksPanel
+from dba_console.watch.progress.panel import ProgressPanel
+from dba_console.watch.progress.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
 
 GB = 1 << 30
 DAY_US = 86_400_000_000
@@ -79,7 +80,8 @@ def waiters() -> LocksPanel:
 
 def frame_of(*rows: ProgressRow) -> Frame:
     """A frame with these jobs under way."""
-    return Frame(at_us=NOW_US, progress=Progress(age_s=0.1, operations=list(rows)), panels={"locks": waiters()})
+    progress = ProgressPanel(age_s=0.1, operations=list(rows))
+    return Frame(at_us=NOW_US, panels={"progress": progress, "locks": waiters()})
 
 
 def nightly_runs(

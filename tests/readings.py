@@ -7,6 +7,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
+from dba_console.watch.progress.readings import Operation, Operations
 from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats, DatabaseXid, TableXid, Xids
 from dba_console.watch.samples import console, host, postgres
 from dba_console.watch.samples.sample import PARTS
@@ -140,8 +141,8 @@ def busy_server(count: int, tick: int) -> dict[str, Any]:
         "pg.server": server(),
         "pg.activity": sessions(*rows, now_us=at_us),
         "pg.locks": postgres.Locks(waiters, [postgres.HeldLock(1000, "ShareLock", "public.orders", "relation")]),
-        "pg.progress": postgres.Operations(
-            [postgres.Operation("create_index", 1010, "appdb", "i", "loading", 4 + tick, 100, "tuples", {})]
+        "pg.progress": Operations(
+            [Operation("create_index", 1010, "appdb", "i", "loading", 4 + tick, 100, "tuples", {})]
         ),
         "pg.xids": of(
             Xids,

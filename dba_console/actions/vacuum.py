@@ -27,7 +27,7 @@ from dba_console.core.clock import Clock
 from dba_console.core.declarations import Duration
 from dba_console.core.errors import ConnectError
 from dba_console.core.units import human_bytes, human_count, human_duration, parse_duration
-from dba_console.watch.probes.postgres.progress_readings import measure
+from dba_console.watch.progress.decoder import measure
 
 # The statements: what to vacuum, its progress, its result.
 

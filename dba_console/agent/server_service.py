@@ -16,8 +16,9 @@ from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed, ConnectionLost
 from dba_console.watch.probes.postgres.server_locality import Locality
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
+from dba_console.watch.progress.readings import Operations
 from dba_console.watch.replication.readings import Replication
-from dba_console.watch.samples.postgres import Operations, Server, Sessions
+from dba_console.watch.samples.postgres import Server, Sessions
 from dba_console.watch.samples.sample import PARTS, Part, make_part
 
 # Pauses between connection attempts, by the reason of the last failure. Pure.

@@ -21,7 +21,7 @@ from dba_console.recording.plan import JournalRecord
 from dba_console.reports.share_names import is_ordinary
 from dba_console.reports.share_text import TextRewriter, holds_secret
 from dba_console.watch.part import NameKind
-from dba_console.watch.samples import console, findings, jobs, postgres
+from dba_console.watch.samples import console, findings, postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part, Sample
 
@@ -51,10 +51,7 @@ _KINDS: dict[type[Struct], dict[str, str]] = {
     postgres.Role: {"name": "user"},
     postgres.Database: {"name": "database"},
     postgres.Server: {"server_address": "host", "tablespaces": "path", "tablespaces.keys": "tablespace"},
-    postgres.Operation: {"object": "relation"},
     findings.FindingNow: {"note": "note"},
-    jobs.ObjectNow: {"name": "relation"},
-    jobs.JobNow: {"reads": "path", "writes": "path", "source": "database"},
 }  # fmt: skip
 """Fields of readings that are something else; `.keys` are those of a dict."""
 _SETTINGS = {

@@ -10,7 +10,7 @@ from dba_console.core.redact import statement_tokens
 from dba_console.reports.share_names import Kind, NameMap
 from dba_console.reports.share_words import BUILT_IN, KEYWORDS
 from dba_console.watch.findings.phrases import query_text
-from dba_console.watch.frames.job_sessions import command, command_object
+from dba_console.watch.job_sessions import command, command_object
 from dba_console.watch.samples.postgres import WITHHELD
 
 REMOVED = "<removed>"

@@ -11,12 +11,10 @@ from dba_console.jobs.panels.job_page import find_row, job_page, job_title
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
-from dba_console.watch.frames.job_sessions import job_name
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import ProgressRow
+from dba_console.watch.job_sessions import job_name
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.progress import row_key
 from dba_console.watch.panels.text_elements import (
     Detail,
     Line,
@@ -29,6 +27,9 @@ from dba_console.watch.panels.text_elements import (
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import parse_rfc3339, time_of_day
+from dba_console.watch.progress.layout import row_key
+from dba_console.watch.progress.panel import ProgressPanel
+from dba_console.watch.progress.rows import ProgressRow
 
 PROGRESS_PANEL = "progress"
 
@@ -124,11 +125,10 @@ class JobPage(ScrolledPage):
         found = find_row(frame, self._key, _session_pid(self._row))
         if found is not None:
             self._row, self._key, self._last_seen_us, self._last_seen_frame = found, row_key(found), frame.at_us, frame
-        panel_state = phrases.title_suffix(frame.progress)
+        panel = frame.of(ProgressPanel)
+        panel_state = phrases.title_suffix(panel)
         age = (
-            (Span(f" {panel_state}", phrases.status_style(frame.progress.status)),)
-            if panel_state and found is not None
-            else ()
+            (Span(f" {panel_state}", phrases.status_style(panel.status)),) if panel_state and found is not None else ()
         )
         head = fit_line(title_rule((*job_title(self._row), *age), width), width)
         window_s = self._windows.for_name(job_name(self._row.kind, self._row.database))
@@ -137,7 +137,7 @@ class JobPage(ScrolledPage):
 
     def _not_found_lines(self, frame: Frame, width: int) -> list[Line]:
         """Return why it is not among the operations of this moment, as far as known."""
-        panel = frame.progress
+        panel = frame.of(ProgressPanel)
         if panel.status != "ok":
             text = "unknown whether it continues: the panel could not be read"
         elif self._last_seen_us is not None and frame.at_us < self._last_seen_us:

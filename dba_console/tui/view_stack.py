@@ -25,7 +25,6 @@ from dba_console.tui.time_cursor import TimeCursor
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.walkthrough import WalkthroughView
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.frames.rows import ProgressRow
 from dba_console.watch.panels.header import HeaderState, header
 from dba_console.watch.panels.overview import overview
 from dba_console.watch.panels.registry import PANELS
@@ -42,6 +41,7 @@ from dba_console.watch.panels.text_elements import (
     text_width,
     wrap,
 )
+from dba_console.watch.progress.rows import ProgressRow
 
 # The first and the last line of every screen: the header, and the keys that work here.
 

@@ -32,7 +32,7 @@ SUBJECTS = (
     Subject("io", "dba_console.watch.io"),
     Subject("memory", "dba_console.watch.memory"),
     Subject("safety", "dba_console.watch.safety"),
-    Subject("progress"),
+    Subject("progress", "dba_console.watch.progress"),
     Subject("locks", "dba_console.watch.locks"),
     Subject("replication", "dba_console.watch.replication"),
     Subject("disks", "dba_console.watch.disks"),

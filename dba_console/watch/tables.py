@@ -32,7 +32,7 @@ class Column(TableColumn):
     """A column that shows the field `id` of each row."""
 
     text: Callable[[Any], str] | None = None
-    """Returns the text for a row, if it is more than its field."""
+    """Returns the text for a row, if it is more than its field; a blank is sorted last."""
     style: Callable[[Any], Style] | None = None
     """Returns the style for a row; without it an unknown number is dim."""
     applies: Callable[[Any], bool] | None = None
@@ -50,7 +50,8 @@ class Column(TableColumn):
         if isinstance(value, list):
             value = ", ".join(value)
         style: Style = "stale" if self.right and value is None else ""
-        return Cell(self._text(row, value), value, style if self.style is None else self.style(row))
+        text = self._text(row, value)
+        return Cell(text, value if text else None, style if self.style is None else self.style(row))
 
     def _text(self, row: Any, value: Any) -> str:
         if value is None and self.optional:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import ProgressRow
+from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.jobs import Jobs
 from tests.agent.agents import ConsoleClient

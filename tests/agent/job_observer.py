@@ -14,7 +14,8 @@ from dba_console.demo.cluster import Cluster
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.frames.rows import ProgressRow
+from dba_console.watch.progress.panel import ProgressPanel
+from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.jobs import JobNow, Jobs, JobsNow
 from tests.background import wait_until
@@ -96,7 +97,7 @@ class JobObserver:
     @property
     def rows(self) -> list[ProgressRow]:
         """As the panel has them."""
-        return derive(self.picture, ChartHistory()).progress.operations
+        return derive(self.picture, ChartHistory()).of(ProgressPanel).operations
 
     def close(self) -> None:
         self._collector.close()

@@ -17,7 +17,7 @@ from dba_console.jobs.history.history_reader import read_job_history
 from dba_console.recording.recording import Recording
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
-from dba_console.watch.frames.rows import ProgressRow
+from dba_console.watch.progress.rows import ProgressRow
 from tests.agent.agents import agent
 from tests.agent.dumps import TABLE, create_table_to_dump, dump, dump_row, ended_jobs, jobs_part, observe_dump
 from tests.background import wait_until

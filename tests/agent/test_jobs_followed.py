@@ -19,7 +19,8 @@ from dba_console.jobs.history.history_files import history_path, load_or_set_asi
 from dba_console.jobs.history.job_history import KeptJob
 from dba_console.jobs.history.past_runs import typical_runs
 from dba_console.keeper.command_status import wait
-from dba_console.watch.frames.model import Frame, Progress
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.samples.jobs import JobNow, ObjectNow
 from tests.agent.job_observer import KEY, job_observer, prepare
 from tests.background import session, wait_until
@@ -146,7 +147,7 @@ def test_a_run_shows_the_observed_restore_and_at_the_end_what_its_messages_say(
 
         def told(of: str) -> str:
             watched.tick()
-            return observed_progress(Frame(progress=Progress(operations=watched.rows)), of)
+            return observed_progress(Frame(panels={"progress": ProgressPanel(operations=watched.rows)}), of)
 
         assert "data 0 of 2; running: TABLE DATA hold." in wait_until(lambda: told(run), LIMIT_S, what="its row")
         assert told("another") == ""

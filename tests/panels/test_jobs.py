@@ -10,10 +10,9 @@ from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
 from dba_console.jobs.panels.job_page import find_row, job_page
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import ProgressRow
-from dba_console.watch.panels import progress
-from dba_console.watch.panels.progress import row_key
 from dba_console.watch.panels.text_elements import Detail, line_text, line_width, table_lines
+from dba_console.watch.progress.layout import compact, row_key
+from dba_console.watch.progress.rows import ProgressRow
 from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nightly_runs
 from tests.panels.golden import assert_golden, text_of
 from tests.panels.random_frames import random_frame
@@ -75,7 +74,7 @@ def test_errors_and_a_disk_too_small_come_first_also_in_the_overview() -> None:
     first = page(row, 80).splitlines()[:6]
     assert "! 1 error so far" in first[0] and "will be full before it ends" in first[1]
     assert any("overdue by 10m" in one for one in first)
-    (line,) = progress.compact(frame_of(row), 80, 1, ChartHistory())
+    (line,) = compact(frame_of(row), 80, 1, ChartHistory())
     assert "1 error, not enough disk" in line_text(line) and line_width(line) <= 80
 
 
@@ -94,7 +93,7 @@ def test_progress_of_a_phase_is_never_shown_as_progress_of_the_whole() -> None:
     text = page(row, 80)
     assert "41% of phase loading tuples, measured" in text and "left of this phase 1m30s" in text
     for width in (40, 60, 80, 120):
-        (line,) = progress.compact(frame_of(row), width, 1, ChartHistory())
+        (line,) = compact(frame_of(row), width, 1, ChartHistory())
         assert "loading" in line_text(line) or "of phase" in line_text(line)
         assert "phase left" in line_text(line) or width == 40
         assert line_width(line) <= width

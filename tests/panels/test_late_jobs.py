@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame, Progress
-from dba_console.watch.frames.rows import ProgressRow
-from dba_console.watch.panels import progress
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels.overview import show_text
 from dba_console.watch.panels.text_elements import line_text, line_width
+from dba_console.watch.progress.layout import compact
+from dba_console.watch.progress.panel import ProgressPanel
+from dba_console.watch.progress.rows import ProgressRow
 from tests.panels.golden import assert_golden, text_of
 
 NIGHTLY = ProgressRow(
@@ -36,12 +37,12 @@ ROWS = [NIGHTLY, RESTORE, BACKUP]
 
 
 def frame() -> Frame:
-    return Frame(progress=Progress(age_s=0.1, operations=ROWS))
+    return Frame(panels={"progress": ProgressPanel(age_s=0.1, operations=ROWS)})
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_overview_shows_how_late_a_job_is(width: int) -> None:
-    assert_golden(f"progress_late_{width}", text_of(progress.compact(frame(), width, 3, ChartHistory())))
+    assert_golden(f"progress_late_{width}", text_of(compact(frame(), width, 3, ChartHistory())))
 
 
 def test_the_full_panel_shows_how_late_a_job_is() -> None:
@@ -49,10 +50,10 @@ def test_the_full_panel_shows_how_late_a_job_is() -> None:
 
 
 def test_the_delay_stays_visible_in_little_space() -> None:
-    (line,) = progress.compact(frame(), 60, 1, ChartHistory())
+    (line,) = compact(frame(), 60, 1, ChartHistory())
     assert "overdue 40m" in line_text(line) and line_width(line) <= 60
 
 
 def test_a_job_slightly_over_its_typical_duration_is_not_late() -> None:
-    line = progress.compact(frame(), 100, 2, ChartHistory())[1]
+    line = compact(frame(), 100, 2, ChartHistory())[1]
     assert "typical 9m40s" in line_text(line) and "late" not in line_text(line)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame, Progress
+from dba_console.watch.frames.model import Connections, Frame
 from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.locks.panel import LocksPanel
 from dba_console.watch.panels.overview import overview
 from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.replication.panel import ReplicationPanel
 from dba_console.watch.safety.panel import SafetyPanel
 from tests.build import busy_frame, busy_history, empty_frame
@@ -51,8 +52,8 @@ def blind_frame() -> Frame:
     frame.panels["replication"] = ReplicationPanel(
         status="denied", note="this role may not see it: GRANT pg_monitor TO app would help"
     )
-    frame.progress = Progress(status="stale", age_s=12.0, note="no connection")
     frame.panels["locks"] = LocksPanel(status="timeout", age_s=12.0, note="the server did not answer within 2 s")
+    frame.panels["progress"] = ProgressPanel(status="stale", age_s=12.0, note="no connection")
     frame.memory.status, frame.memory.age_s = "stale", 12.0
     frame.io.status, frame.io.note = "unsupported", "this kernel has no pressure information: boot it with psi=1"
     frame.io.psi_some_avg10 = frame.io.psi_full_avg10 = None
@@ -145,7 +146,7 @@ def test_slightly_more_space_does_not_hide_the_root_blocker_behind_sessions(heig
 
 def test_an_empty_panel_keeps_only_its_title_when_another_one_is_cut(frame: Frame) -> None:
     frame.panels["locks"] = LocksPanel(waiting=0, age_s=0.1)
-    frame.progress = Progress(age_s=0.1)
+    frame.panels["progress"] = ProgressPanel(age_s=0.1)
     crowded, roomy = body(frame, 80, 22), body(frame, 80, 60)
     assert "─ Locks · no lock waits ─" in crowded and "─ Dump & restore · no dump, restore" in crowded
     assert "\n no lock waits" in roomy

@@ -10,13 +10,15 @@ from msgspec import structs
 from dba_console.watch.block_devices import Device
 from dba_console.watch.disks.panel import MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame, Progress
-from dba_console.watch.frames.rows import EventRow, ProgressRow
+from dba_console.watch.frames.model import Connections, Frame
+from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.io.panel import ServerIoRow
 from dba_console.watch.locks.layout import walk_trees
 from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import Table, TableRow, line_text, move_spare_columns_last
+from dba_console.watch.progress.panel import ProgressPanel
+from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow
 from dba_console.watch.safety.panel import SafetyPanel
 from dba_console.watch.sessions.layout import session_order
@@ -107,13 +109,14 @@ def test_an_estimate_is_marked_and_unknown_progress_shows_time_and_wait_instead(
 
 
 def test_work_without_measurable_progress_draws_no_bar() -> None:
-    frame = Frame(progress=Progress(operations=[ProgressRow(kind="vacuum", pid=4, elapsed_s=61.0)], age_s=0.1))
+    work = ProgressRow(kind="vacuum", pid=4, elapsed_s=61.0)
+    frame = Frame(panels={"progress": ProgressPanel(operations=[work], age_s=0.1)})
     assert "▇" not in compact("progress", frame)[0]
     assert "▁" not in compact("progress", frame)[0]
 
 
 def test_no_long_work_is_shown_only_if_it_was_read() -> None:
-    assert "no dump" in compact("progress", Frame(progress=Progress(age_s=0.2)))[0]
+    assert "no dump" in compact("progress", Frame(panels={"progress": ProgressPanel(age_s=0.2)}))[0]
     assert "no dump" not in compact("progress", Frame())[0]
 
 
@@ -351,7 +354,7 @@ def test_a_command_is_spelled_the_same_in_overview_and_table() -> None:
 
 def test_a_base_backup_has_no_database_and_an_unknown_one_is_unknown() -> None:
     rows = [ProgressRow(kind="basebackup", pid=1), ProgressRow(kind="copy", pid=2)]
-    operations = table("progress", Frame(progress=Progress(operations=rows)), "operations")
+    operations = table("progress", Frame(panels={"progress": ProgressPanel(operations=rows)}), "operations")
     assert [texts(row, operations)["database"] for row in operations.rows] == ["–", "?"]
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from dba_console.demo.cluster import Cluster
-from dba_console.watch.frames.progress import done_pct
-from dba_console.watch.probes.postgres.progress_readings import measure
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
-from dba_console.watch.samples.postgres import Operation
+from dba_console.watch.progress.decoder import measure
+from dba_console.watch.progress.readings import Operation
 from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.postgres.probes import connected_probe, reading
@@ -85,7 +84,7 @@ def test_a_table_copied_out_has_the_progress_of_its_estimated_rows(server: Clust
         query(server, "drop table wide")
     assert row.total is None and row.detail["reltuples"] == 50_000
     assert 0 < int(row.detail["tuples_processed"] or 0) < 50_000
-    assert 0 < (done_pct(row) or 0) < 100
+    assert 0 < (row.pct or 0) < 100
 
 
 def test_a_rewrite_counts_its_built_indexes_and_their_total(server: Cluster) -> None:

@@ -14,7 +14,8 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Events, Frame
 from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.panels.text_elements import line_text, line_width
-from dba_console.watch.samples.postgres import Activity, Operations, Sessions
+from dba_console.watch.progress.readings import Operations
+from dba_console.watch.samples.postgres import Activity, Sessions
 from dba_console.watch.samples.sample import Sample
 from tests import build
 from tests.clocks import HeldClock

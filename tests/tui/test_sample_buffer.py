@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.tui.live_state import SampleBuffer
-from dba_console.watch.samples.postgres import Operation, Operations
+from dba_console.watch.progress.readings import Operation, Operations
 from dba_console.watch.samples.sample import Sample
 from tests import build
 

@@ -34,10 +34,11 @@ from dba_console.runbooks.run_view import RunTable
 from dba_console.runbooks.values import fill_references
 from dba_console.runbooks.walk_requests import Outcome
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
+from dba_console.watch.progress.panel import ProgressPanel
+from dba_console.watch.progress.rows import ObjectRow
 
 if TYPE_CHECKING:
     from dba_console.watch.frames.model import Frame
-    from dba_console.watch.frames.rows import ObjectRow
 
 OPEN_S = 20.0
 """Timeout for reading an archive: 50,000 objects take about a second. Without it phases have no sizes; nothing else is
@@ -154,7 +155,7 @@ def _setting_value(setting: Any, values: Mapping[str, Any]) -> str | None:
 
 def observed_progress(frame: Frame | None, run: str) -> str:
     """Return the observed progress of this run's command as a sentence; empty if it is not observed."""
-    rows = frame.progress.operations if frame is not None else []
+    rows = frame.of(ProgressPanel).operations if frame is not None else []
     row = next((row for row in rows if row.run == run), None)
     if row is None:
         return ""

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from dba_console.jobs.history.job_history import ReportedProgress
 from dba_console.jobs.history.past_runs import JobRun, RunFacts
-from dba_console.watch.frames.job_sessions import JOBS, TRIAL_APPLICATION, ClientProgram, SessionJob, find_jobs
+from dba_console.watch.job_sessions import JOBS, TRIAL_APPLICATION, ClientProgram, SessionJob, find_jobs
+from dba_console.watch.progress.readings import Operation
 from dba_console.watch.samples.jobs import JobKey, JobsNow, RunningJob
-from dba_console.watch.samples.postgres import Activity, Operation, Server, Sessions
+from dba_console.watch.samples.postgres import Activity, Server, Sessions
 from dba_console.watch.samples.sample import Part
 from dba_console.watch.session_states import ACTIVE
 

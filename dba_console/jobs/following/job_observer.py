@@ -17,9 +17,9 @@ from dba_console.jobs.following.session_matching import ObservedProgram, Session
 from dba_console.jobs.following.stderr_reader import StderrReader
 from dba_console.jobs.following.tracked_job import TrackedJob
 from dba_console.jobs.history.past_runs import RunFacts
-from dba_console.watch.frames.job_sessions import ClientProgram, SessionJob, find_jobs, job_phase
+from dba_console.watch.job_sessions import ClientProgram, SessionJob, find_jobs, job_phase
+from dba_console.watch.progress.readings import Operation
 from dba_console.watch.samples.jobs import OBJECTS_LISTED, JobNow, JobsNow, ObjectNow
-from dba_console.watch.samples.postgres import Operation
 from dba_console.watch.samples.sample import make_part
 from dba_console.watch.session_states import ACTIVE
 

@@ -14,7 +14,8 @@ from dba_console.jobs.archives.index_build import BuildStage, stage_of
 from dba_console.jobs.archives.statement_parser import DumpStatement, read_statement, reads_large_objects
 from dba_console.jobs.archives.toc import DumpEntry, file_stem
 from dba_console.jobs.following.pipeline import InputFile
-from dba_console.watch.samples.postgres import Activity, Operation
+from dba_console.watch.progress.readings import Operation
+from dba_console.watch.samples.postgres import Activity
 from dba_console.watch.session_states import ACTIVE, wait_text
 
 TRACKED_DESCS = frozenset({

@@ -19,7 +19,8 @@ from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.stderr_reader import NewMessages
 from dba_console.runbooks.libpq_environment import server_environment
 from dba_console.watch.probes.host.kernel_files import list_pids, process_text, read_once, tcp_connections
-from dba_console.watch.samples.postgres import Activity, Operation
+from dba_console.watch.progress.readings import Operation
+from dba_console.watch.samples.postgres import Activity
 
 # Find the peer of a socket: TCP by the kernel's table, Unix sockets by sock_diag(7).
 #

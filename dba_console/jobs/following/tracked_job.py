@@ -44,7 +44,7 @@ from dba_console.jobs.history.past_runs import (
     typical_s,
 )
 from dba_console.keeper.command_status import wait
-from dba_console.watch.frames.job_sessions import ClientProgram, job_phase_of
+from dba_console.watch.job_sessions import ClientProgram, job_phase_of
 from dba_console.watch.samples.jobs import OBJECTS_LISTED, JobKey, JobNow, ObjectNow, PhaseNow
 
 # The exit code of an ended program: known if our keeper ran it. Reads a small file: only in a lane.

@@ -15,7 +15,7 @@ from msgspec import Struct
 from dba_console.core.config import JobsConfig
 from dba_console.core.units import parse_duration
 from dba_console.jobs.history.past_runs import JobRun
-from dba_console.watch.frames.job_sessions import job_name
+from dba_console.watch.job_sessions import job_name
 
 
 class PastRun(JobRun, kw_only=True, frozen=True):

@@ -10,21 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import ObjectRow, PhaseRow, ProgressRow
 from dba_console.watch.locks.panel import LockNode
 from dba_console.watch.panels.phrases import bar, fact, integer, join, name_of, reflow, text_line, xids_text
-from dba_console.watch.panels.progress import (
-    amount_text,
-    grade_text,
-    is_job,
-    is_of_phase,
-    part_text,
-    program_text,
-    rate_text,
-    remaining_text,
-    row_key,
-    title_text,
-)
 from dba_console.watch.panels.text_elements import (
     Cell,
     Line,
@@ -39,6 +26,20 @@ from dba_console.watch.panels.text_elements import (
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import date_and_time, hour_and_minute, local_date_and_time
+from dba_console.watch.progress.layout import (
+    amount_text,
+    grade_text,
+    is_job,
+    is_of_phase,
+    part_text,
+    program_text,
+    rate_text,
+    remaining_text,
+    row_key,
+    title_text,
+)
+from dba_console.watch.progress.panel import ProgressPanel
+from dba_console.watch.progress.rows import ObjectRow, PhaseRow, ProgressRow
 from dba_console.watch.wait_events import explained_wait
 
 # The facts of one operation: progress, description, input and output, what it holds back. A label at the left, and
@@ -335,7 +336,7 @@ _MAX_WAITERS = 6
 
 def find_row(frame: Frame, key: str, pid: int | None = None) -> ProgressRow | None:
     """Return the row of that key, else that of the same session: a program is found seconds after its first session."""
-    rows = frame.progress.operations
+    rows = frame.of(ProgressPanel).operations
     found = next((row for row in rows if row_key(row) == key), None)
     if found is None and pid is not None:
         kind = key.partition(" ")[0]

@@ -27,7 +27,7 @@ from dba_console.jobs.tools.host_usage import CpuTimes, HostMeter
 from dba_console.jobs.tools.jobs_curve import TrialRun
 from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, TrialOutput, free_space
 from dba_console.jobs.tools.server_connection import DumpTable
-from dba_console.watch.frames.job_sessions import TRIAL_APPLICATION
+from dba_console.watch.job_sessions import TRIAL_APPLICATION
 from dba_console.watch.probes.host.postmasters import PostmasterChildren
 
 # Progress of a trial dump: tables started, COPY progress of its sessions, sessions that it blocks.

@@ -12,11 +12,10 @@ from dba_console.core.clock import age_s
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.watch.findings.rule import RuleContext, Value
-from dba_console.watch.frames.job_sessions import find_jobs
 from dba_console.watch.frames.rates import share_pct
+from dba_console.watch.job_sessions import find_jobs
 from dba_console.watch.safety.readings import Horizon
 from dba_console.watch.samples.host import Mount, Mounts
-from dba_console.watch.samples.jobs import JobKey
 from dba_console.watch.samples.postgres import WITHHELD, Activity
 from dba_console.watch.session_states import IN_TRANSACTION
 
@@ -201,35 +200,3 @@ def share_used(mount: Mount) -> float | None:
     return (
         None if mount.used is None or mount.available is None else share_pct(mount.used, mount.used + mount.available)
     )
-
-
-# Common to the rules about jobs: names, and times of the part `jobs` by the monotonic clock.
-
-FRESH_US = 5_000_000
-"""Maximum age of the sessions for what runs to be known."""
-
-
-def job_subject(key: JobKey, format: str | None = None) -> str:
-    """Return a job as the subject of its finding id; `format` of a dump that is made in several.
-
-    >>> job_subject(("pg_dump", "appdb", "backup")), job_subject(("pg_dump", "appdb", "backup"), "custom")
-    ('pg_dump/appdb/backup', 'pg_dump/appdb/backup/custom')
-    """
-    return "/".join(clean(word) for word in (*key, format) if word is not None)
-
-
-def job_evidence(key: JobKey, format: str | None = None) -> dict[str, str | None]:
-    """Return a job as evidence."""
-    kind, database, user = (None if word is None else clean(word) for word in key)
-    return {"kind": kind, "database": database, "user": user, **({} if format is None else {"format": clean(format)})}
-
-
-def are_sessions_fresh(s: RuleContext) -> bool:
-    """Whether the sessions are current: without the server it is not known what runs."""
-    sessions = s.picture.latest.get("pg.activity")
-    return sessions is not None and sessions.part.reading is not None and s.mono_us - sessions.part.at_us < FRESH_US
-
-
-def since_reading_s(s: RuleContext) -> float:
-    """Return seconds since the part was read."""
-    return (s.mono_us - s.picture.current["jobs"].part.at_us) / 1e6

@@ -11,9 +11,8 @@ from dba_console.watch import subjects
 from dba_console.watch.findings.thresholds import Limits, RuleThresholds
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.connections import derive_connections
-from dba_console.watch.frames.model import Connections, Progress
+from dba_console.watch.frames.model import Connections
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.progress import derive_progress
 from dba_console.watch.panel import PanelFrame
 from dba_console.watch.probes.postgres.connect_errors import HINTS, KINDS
 from dba_console.watch.samples.console import AgentHealth
@@ -149,10 +148,6 @@ class RuleContext:
     @cached_property
     def connections(self) -> Connections:
         return derive_connections(self.facts)
-
-    @cached_property
-    def progress(self) -> Progress:
-        return derive_progress(self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

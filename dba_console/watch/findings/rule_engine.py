@@ -17,7 +17,6 @@ from dba_console.watch import subjects
 from dba_console.watch.findings import (
     connections,
     console,
-    jobs,
 )
 from dba_console.watch.findings.finding_events import FindingChange, FindingMarks, Kind, changes_between
 from dba_console.watch.findings.finding_groups import (
@@ -42,7 +41,7 @@ FAMILIES = (
     subjects.families()["io"],
     subjects.families()["memory"],
     subjects.families()["safety"],
-    Family("Dumps, restores", "jobs", jobs.RULES, jobs.THRESHOLDS),
+    subjects.families()["jobs"],
     subjects.families()["wal"],
     subjects.families()["disks"],
     subjects.families()["server"],

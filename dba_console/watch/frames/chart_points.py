@@ -10,8 +10,7 @@ from dba_console.watch import subjects
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.connections import is_blind
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.progress import done_pct, phase_key
-from dba_console.watch.samples import host, postgres
+from dba_console.watch.samples import host
 from dba_console.watch.session_states import ACTIVE, CLIENT, DISABLED, IN_TRANSACTION, count_waiting, is_client
 
 Point = dict[str, float | None]
@@ -23,8 +22,7 @@ def point_of(picture: Picture) -> dict[str, float]:
     """Return the values of the tick by name, without those that are unknown or were read in an earlier tick."""
     facts = PictureFacts(picture, _EMPTY)
     point: Point = {}
-    for add in (_connections, _progress):
-        add(point, facts)
+    _connections(point, facts)
     for panel in subjects.panels().values():
         point |= panel.points(facts)
     return {name: float(value) for name, value in point.items() if value is not None}
@@ -48,13 +46,3 @@ def _connections(point: Point, facts: PictureFacts) -> None:
         point["connections.idle"] = states.count("idle")
         point["connections.idle_in_transaction"] = sum(map(states.count, IN_TRANSACTION))
     point["connections.waiting"] = count_waiting(rows)
-
-
-def _progress(point: Point, facts: PictureFacts) -> None:
-    operations = facts.picture.now("pg.progress", postgres.Operations)
-    if operations is None or not facts.was_read_now("pg.progress"):
-        return
-    for row in operations.rows:
-        session = facts.by_pid.get(row.pid)
-        key = phase_key(row, None if session is None else session.query_start)
-        point[f"{key}.done"], point[f"{key}.pct"] = row.done, done_pct(row)

@@ -16,13 +16,11 @@ from dba_console.watch.frames.model import (
     Events,
     Finding,
     Frame,
-    Progress,
     SelfFrame,
     TargetFrame,
 )
 from dba_console.watch.frames.panel_status import is_fresh, part_status
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.progress import derive_progress
 from dba_console.watch.frames.rates import pair, rate
 from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.panel import PanelFrame
@@ -185,7 +183,6 @@ def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()
         boot=picture.boot,
         target=derive_target(facts),
         connections=_guarded(derive_connections, Connections, facts),
-        progress=_guarded(derive_progress, Progress, facts),
         events=derive_events(events),
         own=derive_own(facts),
         panels={name: _guarded(panel.derive, panel.fields, facts) for name, panel in subjects.panels().items()},

@@ -15,7 +15,6 @@ from dba_console.watch import subjects
 from dba_console.watch.frames.rows import (
     ConnectionGroup,
     EventRow,
-    ProgressRow,
 )
 from dba_console.watch.panel import Charted, PanelFrame, charts
 from dba_console.watch.subjects import PANEL_NAMES
@@ -49,10 +48,6 @@ class Connections(PanelFrame, kw_only=True):
     """sql or process_titles."""
     seat: str | None = None
     """The slot of the console's own connection: regular, reserved_role, superuser; None in blind mode."""
-
-
-class Progress(PanelFrame, kw_only=True):
-    operations: list[ProgressRow] = []
 
 
 class Events(PanelFrame, kw_only=True):
@@ -142,7 +137,6 @@ class Frame(Struct, kw_only=True):
     boot: str = ""
     target: TargetFrame = field(default_factory=TargetFrame)
     connections: Connections = field(default_factory=Connections)
-    progress: Progress = field(default_factory=Progress)
     events: Events = field(default_factory=Events)
     findings: list[Finding] = []
     judged: bool = False

@@ -13,9 +13,8 @@ from dba_console.core.units import human_count, human_duration, human_pct
 from dba_console.watch.findings.phrases import sessions_text
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_while_stale
 from dba_console.watch.findings.thresholds import Computed, Judgement, RuleThresholds
-from dba_console.watch.frames.progress import done_pct
+from dba_console.watch.progress.readings import Operation, Operations
 from dba_console.watch.safety.readings import DeadRows, DeadRowTables
-from dba_console.watch.samples import postgres
 from dba_console.watch.samples.console import PendingRevertsNow
 
 
@@ -67,7 +66,7 @@ def wraparound_vacuum(s: RuleContext) -> Iterator[Signal]:
     One finding for all of them, named after the one with the most waiting sessions, else the oldest. Info, and a
     warning once a session has waited for ten seconds.
     """
-    operations = s.picture.now("pg.progress", postgres.Operations)
+    operations = s.picture.now("pg.progress", Operations)
     if operations is None or not any(row.kind == "vacuum" for row in operations.rows):
         return
     works = [work for row in operations.rows if row.kind == "vacuum" and (work := _find_vacuum(s, row)) is not None]
@@ -97,13 +96,13 @@ def wraparound_vacuum(s: RuleContext) -> Iterator[Signal]:
     )
 
 
-def _find_vacuum(s: RuleContext, row: postgres.Operation) -> WraparoundVacuum | None:
+def _find_vacuum(s: RuleContext, row: Operation) -> WraparoundVacuum | None:
     session = s.facts.by_pid.get(row.pid)
     if session is None or TITLE not in session.query:
         return None
     behind = s.facts.count_blocked({row.pid}) if s.facts.waiters else 0
     table = clean(row.object or session.query.removeprefix("autovacuum: VACUUM ").partition(" (")[0])
-    return WraparoundVacuum(row.pid, table, row.phase, done_pct(row), session.xact_start, behind, _wait_s(s, row.pid))
+    return WraparoundVacuum(row.pid, table, row.phase, row.pct, session.xact_start, behind, _wait_s(s, row.pid))
 
 
 def _wait_s(s: RuleContext, pid: int) -> float | None:
@@ -258,7 +257,7 @@ def autovacuum_behind(s: RuleContext) -> Iterator[Signal]:
 def _vacuuming_pids(s: RuleContext) -> dict[str, list[int]]:
     """Return the tables being vacuumed now, with the processes."""
     found: dict[str, list[int]] = {}
-    operations = s.picture.now("pg.progress", postgres.Operations)
+    operations = s.picture.now("pg.progress", Operations)
     for row in () if operations is None else operations.rows:
         if row.kind == "vacuum" and row.object is not None:
             found.setdefault(row.object, []).append(row.pid)

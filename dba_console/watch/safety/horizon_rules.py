@@ -13,6 +13,7 @@ from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.watch.findings.rule import Rule, RuleContext, Signal, keep_signals_while_stale
 from dba_console.watch.findings.thresholds import Computed, Judgement, RuleThresholds
+from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.safety.readings import Horizon, HorizonHolder
 from dba_console.watch.samples.findings import Severity
 
@@ -151,7 +152,7 @@ def _horizon_severity(s: RuleContext, row: HorizonHolder) -> Severity:
         or (row.xid_age or 0) >= s.limits.of(HorizonLimits).horizon_warn_xids
     ):
         return "warning"
-    known = [one.usual_s for one in s.progress.operations if one.kind == "pg_dump" and one.pid == row.pid]
+    known = [one.usual_s for one in s.panel(ProgressPanel).operations if one.kind == "pg_dump" and one.pid == row.pid]
     usual_s = next((one for one in known if one is not None), 86_400.0)
     held_s = age_s(s.facts.server_now_us, row.since)
     return "info" if held_s is not None and held_s <= 1.5 * usual_s else "warning"

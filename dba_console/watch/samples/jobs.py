@@ -7,7 +7,13 @@ with a default, never moved or removed.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import Struct
+
+from dba_console.watch.part import DatabaseName, HostName, NameKind, RelationName, UserName
+
+_Path = Annotated[str, NameKind("path")]
 
 JobKey = tuple[str, str | None, str | None]
 """Program, database, user: runs with the same key are compared."""
@@ -18,9 +24,9 @@ class JobStatistics(Struct, array_like=True, frozen=True, gc=False):
 
     kind: str
     """pg_dump, pg_restore, ...: the program."""
-    database: str | None
+    database: DatabaseName | None
     """None for a base backup, which covers all."""
-    user: str | None
+    user: UserName | None
     runs: int
     """Counted runs: neither cancelled at once nor only partly observed."""
     usual_s: float | None
@@ -49,8 +55,8 @@ class RunningJob(Struct, array_like=True, frozen=True, gc=False):
     """A job that runs now."""
 
     kind: str
-    database: str | None
-    user: str | None
+    database: DatabaseName | None
+    user: UserName | None
     pid: int
     """Backend of the session connected first, if it still exists."""
     started: int | None
@@ -127,7 +133,7 @@ class PhaseNow(PhaseFacts, kw_only=True, array_like=True, frozen=True, gc=False)
 class ObjectFacts(Struct, kw_only=True):
     """One object of a dump or restore."""
 
-    name: str
+    name: RelationName
     """With its schema, as the server quotes it; sanitized."""
     what: str
     """TABLE DATA, INDEX, FK CONSTRAINT, …"""
@@ -159,7 +165,7 @@ class ObjectNow(ObjectFacts, kw_only=True, array_like=True, frozen=True, gc=Fals
 class ProgramFacts(Struct, kw_only=True):
     """The program of a dump or restore, its input and its output."""
 
-    client: str | None = None
+    client: HostName | None = None
     """Address of the host it runs on, if not this one."""
     run: str | None = None
     """Id of the runbook run that started it."""
@@ -172,11 +178,11 @@ class ProgramFacts(Struct, kw_only=True):
     """-j."""
     command: str | None = None
     """The command line; redacted, sanitized."""
-    reads: str | None = None
+    reads: _Path | None = None
     """File or directory it reads."""
     read_bytes: int | None = None
     read_size_bytes: int | None = None
-    writes: str | None = None
+    writes: _Path | None = None
     """File or directory it writes."""
     written_bytes: int | None = None
     written_per_s: float | None = None
@@ -194,8 +200,8 @@ class JobFacts(ProgramFacts, kw_only=True):
 
     kind: str
     """The program: pg_dump, pg_restore, psql, pg_basebackup, …; or the command of a session."""
-    database: str | None = None
-    user: str | None = None
+    database: DatabaseName | None = None
+    user: UserName | None = None
     phase: str | None = None
     """The running one."""
     done: float | None = None
@@ -215,7 +221,7 @@ class JobFacts(ProgramFacts, kw_only=True):
     errors: int | None = None
     """Errors so far; None if its messages cannot be read."""
     last_error: str | None = None
-    source: str | None = None
+    source: DatabaseName | None = None
     """For a restore: the database its archive was made from; usual_s is then that of restores of this database."""
     usual_s: float | None = None
     """Typical duration."""

@@ -150,25 +150,3 @@ class Locks(Struct, array_like=True, frozen=True):
 
     waiters: list[LockWaiter]
     held: list[HeldLock]
-
-
-class Operation(Struct, array_like=True, frozen=True):
-    """A row of a pg_stat_progress_* view."""
-
-    kind: str
-    """copy, create_index, vacuum, analyze, cluster, basebackup, data_checksums."""
-    pid: int
-    database: str | None
-    object: str | None
-    phase: str | None
-    done: int | None
-    total: int | None
-    """None (or the view's 0) if the server does not know the total."""
-    unit: str
-    """blocks, tuples, bytes, child tables, lockers."""
-    detail: dict[str, int | str | None]
-    """The remaining columns of the view."""
-
-
-class Operations(Struct, array_like=True, frozen=True):
-    rows: list[Operation]

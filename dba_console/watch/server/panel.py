@@ -9,12 +9,11 @@ from msgspec import Struct
 from dba_console.core.clock import age_s, rfc3339
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.progress import done_pct
 from dba_console.watch.frames.rates import Pair, pair, rate, share_pct
 from dba_console.watch.io.readings import IoStat, IoStats
 from dba_console.watch.panel import Panel, PanelFrame, Points
+from dba_console.watch.progress.readings import Operations
 from dba_console.watch.replication.readings import Wal
-from dba_console.watch.samples.postgres import Operations
 from dba_console.watch.server.readings import ConfigState, DueTable, DueTables, SessionCounts, Slru, Slrus
 
 CRASH_AFTER_S = 10.0
@@ -280,7 +279,7 @@ def _running(panel: ServerPanel, facts: PictureFacts) -> list[AutovacuumRow]:
                 why="wraparound" if prevents else what.lower() or "?",
                 pid=row.pid,
                 elapsed_s=age_s(facts.sessions.now_us, row.xact_start or row.backend_start),
-                pct=None if step is None else done_pct(step),
+                pct=None if step is None else step.pct,
             )
         )
     return found

@@ -7,7 +7,7 @@ answers is the one we connected to; otherwise each query brings them for its own
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dba_console.core.clock import Clock
@@ -32,7 +32,6 @@ from dba_console.watch.probes.postgres.pipeline import (
     rows_of,
     statement,
 )
-from dba_console.watch.probes.postgres.progress_readings import chosen_views
 from dba_console.watch.probes.postgres.server_locality import (
     Locality,
     ServerEvidence,
@@ -267,6 +266,16 @@ def _progress_sql(views: SegmentAnswer) -> bytes | None:
     found = [name.decode() for (name,) in rows_of(views, 1)]
     template = _sql("progress", OLDEST).decode()
     return "UNION ALL\n".join(template.replace("{view}", view) for view in chosen_views(found)).encode() or None
+
+
+def chosen_views(found: Sequence[str]) -> list[str]:
+    """Return the views to read. From 19 on pg_stat_progress_cluster repeats pg_stat_progress_repack.
+
+    >>> chosen_views(["pg_stat_progress_cluster", "pg_stat_progress_repack"])
+    ['pg_stat_progress_repack']
+    """
+    repeated = {"pg_stat_progress_cluster"} if "pg_stat_progress_repack" in found else set()
+    return [view for view in found if view not in repeated]
 
 
 def _limits(options: MonitorOptions) -> tuple[bytes, bytes]:

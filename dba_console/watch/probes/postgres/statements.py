@@ -47,7 +47,6 @@ class PartStatements:
 
 
 _UNDECLARED: dict[str, PartStatements] = {
-    "pg.progress": PartStatements("progress"),
     "pg.server": PartStatements("server", ("control", "settings", "databases", "roles", "tablespaces", "extensions")),
 }
 """Parts whose subject does not declare its queries yet."""

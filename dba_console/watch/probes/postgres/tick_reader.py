@@ -22,7 +22,6 @@ from dba_console.watch.probes.postgres.connect_errors import ConnectionLost as C
 from dba_console.watch.probes.postgres.connection import MonitorConnection, connect
 from dba_console.watch.probes.postgres.oid_names import oid_array
 from dba_console.watch.probes.postgres.pipeline import SegmentAnswer, statement
-from dba_console.watch.probes.postgres.progress_readings import operations_of
 from dba_console.watch.probes.postgres.query_texts import HIDDEN
 from dba_console.watch.probes.postgres.row_decoder import PartDecoder
 from dba_console.watch.probes.postgres.server_locality import Locality
@@ -39,6 +38,7 @@ from dba_console.watch.probes.postgres.statements import (
     grant_hint,
     server_of,
 )
+from dba_console.watch.progress.decoder import operations_of
 from dba_console.watch.samples.postgres import Locks
 from dba_console.watch.samples.sample import Part, make_part
 from dba_console.watch.sessions.decoder import ActivityDecoder

@@ -26,7 +26,7 @@ from dba_console.keeper.output_log_reader import StampedLine
 from dba_console.recording.plan import Block
 from dba_console.runbooks.walk_requests import Outcome
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.progress.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
 from tests.clocks import HeldClock
 from tests.unit.jobs.archives.made_archives import MB, plan_of_sizes
 

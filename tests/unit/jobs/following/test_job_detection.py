@@ -12,7 +12,7 @@ from dba_console.jobs.following.job_detection import (
     ObservedJobProgram,
     ObservedJobPrograms,
 )
-from dba_console.watch.frames.job_sessions import TRIAL_APPLICATION, ClientProgram
+from dba_console.watch.job_sessions import TRIAL_APPLICATION, ClientProgram
 from dba_console.watch.samples.postgres import Activity
 from tests.build import NOW_US
 from tests.readings import activity, sessions

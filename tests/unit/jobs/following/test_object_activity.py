@@ -8,7 +8,8 @@ from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.toc import DumpEntry
 from dba_console.jobs.following.object_activity import ObjectActivity, PlanIndex, find_active_objects
 from dba_console.jobs.following.pipeline import InputFile
-from dba_console.watch.samples.postgres import Activity, Operation
+from dba_console.watch.progress.readings import Operation
+from dba_console.watch.samples.postgres import Activity
 from tests.build import NOW_US
 from tests.readings import activity
 from tests.unit.jobs.following.plans import MB, restore_plan

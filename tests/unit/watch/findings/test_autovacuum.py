@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dba_console.watch.progress.readings import Operation, Operations
 from dba_console.watch.safety.readings import DeadRows, DeadRowTables
-from dba_console.watch.samples import postgres
 from dba_console.watch.samples.console import PendingRevertNow, PendingRevertsNow
 from tests.readings import activity, of, sessions
 from tests.unit.watch.findings.reading_ticks import ReadingTicks, only, primary
@@ -74,8 +74,8 @@ def test_a_table_with_autovacuum_disabled_is_reported_as_such() -> None:
 def test_workers_cancelled_each_time_are_reported() -> None:
     ticks = reading_ticks()
     for number in range(62):
-        work = of(postgres.Operation, kind="vacuum", pid=500 + number % 5, object="public.orders")
-        found = minutes(ticks, 1, table_with_dead_rows(), **{"pg.progress": postgres.Operations([work])})
+        work = of(Operation, kind="vacuum", pid=500 + number % 5, object="public.orders")
+        found = minutes(ticks, 1, table_with_dead_rows(), **{"pg.progress": Operations([work])})
     assert "5 workers started since and none finished" in only(found).text
 
 

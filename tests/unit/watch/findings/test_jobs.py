@@ -8,13 +8,13 @@ import pytest
 from msgspec import structs
 
 from dba_console.watch.findings.finding_events import FindingChange
-from dba_console.watch.findings.jobs import RULES
 from dba_console.watch.findings.rule import Rule
 from dba_console.watch.findings.rule_engine import RULES as REGISTERED
 from dba_console.watch.findings.rule_engine import RuleEngine
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import Picture
+from dba_console.watch.progress.rules import FAMILY
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.findings import FindingNow
 from dba_console.watch.samples.jobs import Jobs, JobStatistics, RunningJob
@@ -51,7 +51,7 @@ def ago(hours: float) -> int:
 class JobTicks:
     """A rule engine with readings of jobs and sessions made by hand."""
 
-    def __init__(self, limits: Limits | None = None, rules: Sequence[Rule] = RULES) -> None:
+    def __init__(self, limits: Limits | None = None, rules: Sequence[Rule] = FAMILY.rules) -> None:
         self.engine = RuleEngine(limits or Limits(), rules)
         self.picture = Picture()
 

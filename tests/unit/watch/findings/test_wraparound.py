@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dba_console.watch.progress.readings import Operation, Operations
 from dba_console.watch.safety.readings import DatabaseXid, Horizon, HorizonHolder, Xids
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.findings import FindingNow
@@ -193,12 +194,8 @@ def vacuuming(ticks: ReadingTicks, query: str = QUERY, *, waits_s: float | None 
             {
                 "pg.activity": sessions(worker, waiter, now_us=0),
                 "pg.locks": postgres.Locks([waiting] if waits_s is not None else [], []),
-                "pg.progress": postgres.Operations(
-                    [
-                        postgres.Operation(
-                            "vacuum", 900, "appdb", "public.orders", "scanning heap", 41, 100, "blocks", {}
-                        )
-                    ]
+                "pg.progress": Operations(
+                    [Operation("vacuum", 900, "appdb", "public.orders", "scanning heap", 41, 100, "blocks", {})]
                 ),
             }
         )

@@ -21,11 +21,11 @@ from dba_console.watch.frames.derive import derive, derive_own, derive_target
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.panel_status import DAMAGED, NOT_ON_THIS_HOST, NOT_READ
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.progress import derive_progress
 from dba_console.watch.io.panel import derive_io
 from dba_console.watch.locks.panel import derive_locks
 from dba_console.watch.memory.panel import derive_memory
 from dba_console.watch.panel import PanelFrame
+from dba_console.watch.progress.panel import derive_progress
 from dba_console.watch.replication.panel import derive_replication
 from dba_console.watch.replication.readings import Replication
 from dba_console.watch.safety.panel import derive_safety

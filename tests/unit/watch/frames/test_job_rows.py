@@ -7,9 +7,10 @@ from msgspec import structs
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.progress import MAX_AGE_S, derive_progress
-from dba_console.watch.frames.rows import ProgressRow
-from dba_console.watch.panels.progress import part_text, remaining_label
+from dba_console.watch.progress.layout import part_text, remaining_label
+from dba_console.watch.progress.panel import derive_progress
+from dba_console.watch.progress.readings import Operations
+from dba_console.watch.progress.rows import MAX_AGE_S, ProgressRow
 from dba_console.watch.safety.readings import Horizon, HorizonHolder
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import JobNow, Jobs, JobsNow, JobStatistics, ObjectNow, PhaseNow
@@ -41,7 +42,7 @@ def rows(
 ) -> list[ProgressRow]:
     parts = [
         part("pg.activity", sessions(*latest), at_s=AT_S),
-        part("pg.progress", postgres.Operations([]), at_s=AT_S),
+        part("pg.progress", Operations([]), at_s=AT_S),
         part("jobs.now", JobsNow(NOW_US, jobs), at_s=AT_S - age_s),
         *([] if more is None else [more]),
     ]

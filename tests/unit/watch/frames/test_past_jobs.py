@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.progress import derive_progress
-from dba_console.watch.frames.rows import ProgressRow
+from dba_console.watch.progress.panel import derive_progress
+from dba_console.watch.progress.readings import Operation, Operations
+from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.jobs import Jobs, JobStatistics, RunningJob
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, of, sessions
 
 
-def shown(
-    jobs: Jobs | None, *rows: postgres.Activity, operations: list[postgres.Operation] | None = None
-) -> ProgressRow:
+def shown(jobs: Jobs | None, *rows: postgres.Activity, operations: list[Operation] | None = None) -> ProgressRow:
     parts = [
         part("pg.activity", sessions(*rows)),
-        part("pg.progress", postgres.Operations(operations or [])),
+        part("pg.progress", Operations(operations or [])),
         *([] if jobs is None else [part("jobs", jobs)]),
     ]
     (row,) = derive_progress(PictureFacts(picture(sample(*parts)), ChartHistory())).operations
@@ -48,7 +47,7 @@ def test_a_recording_without_a_history_has_no_typical_values() -> None:
 
 def test_a_base_backup_is_shown_with_its_typical_values() -> None:
     sender = activity(3, "active", application="pg_basebackup", database=None, backend_type="walsender")
-    streaming = postgres.Operation("basebackup", 3, None, None, "streaming", 4, 10, "bytes", {})
+    streaming = Operation("basebackup", 3, None, None, "streaming", 4, 10, "bytes", {})
     row = shown(Jobs(NOW_US, [past("pg_basebackup", None)], []), sender, operations=[streaming])
     assert (row.kind, row.usual_s) == ("basebackup", 3720.0)
 

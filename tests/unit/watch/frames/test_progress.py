@@ -8,35 +8,35 @@ import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
-from dba_console.watch.frames.job_sessions import command
-from dba_console.watch.frames.model import Progress
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.frames.progress import derive_progress
-from dba_console.watch.frames.rows import ProgressRow
-from dba_console.watch.panels.progress import kind_text, title_text
+from dba_console.watch.job_sessions import command
+from dba_console.watch.progress.layout import kind_text, title_text
+from dba_console.watch.progress.panel import ProgressPanel, derive_progress
+from dba_console.watch.progress.readings import Operation, Operations
+from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.samples import postgres
 from tests.build import NOW_US, part, picture, sample
 from tests.readings import activity, sessions
 
 
-def operation(kind: str, pid: int, done: int | None, total: int | None, **fields: Any) -> postgres.Operation:
+def operation(kind: str, pid: int, done: int | None, total: int | None, **fields: Any) -> Operation:
     made = {"database": "appdb", "object": "public.orders", "phase": "loading", "unit": "blocks", "detail": {}}
-    return postgres.Operation(kind=kind, pid=pid, done=done, total=total, **{**made, **fields})
+    return Operation(kind=kind, pid=pid, done=done, total=total, **{**made, **fields})
 
 
-def tick(second: int, rows: list[postgres.Activity], operations: list[postgres.Operation]) -> Picture:
+def tick(second: int, rows: list[postgres.Activity], operations: list[Operation]) -> Picture:
     at_s = 1.0 + second
     return picture(
         sample(
             part("pg.activity", sessions(*rows, now_us=NOW_US + second * 1_000_000), at_s=at_s),
-            part("pg.progress", postgres.Operations(operations), at_s=at_s),
+            part("pg.progress", Operations(operations), at_s=at_s),
             at_s=at_s,
             wall_us=NOW_US + second * 1_000_000,
         )
     )
 
 
-def progress(*ticks: tuple[list[postgres.Activity], list[postgres.Operation]]) -> Progress:
+def progress(*ticks: tuple[list[postgres.Activity], list[Operation]]) -> ProgressPanel:
     history = ChartHistory()
     seen = picture()
     for second, (rows, operations) in enumerate(ticks):
@@ -45,7 +45,7 @@ def progress(*ticks: tuple[list[postgres.Activity], list[postgres.Operation]]) -
     return derive_progress(PictureFacts(seen, history))
 
 
-def only(panel: Progress) -> ProgressRow:
+def only(panel: ProgressPanel) -> ProgressRow:
     assert len(panel.operations) == 1
     return panel.operations[0]
 
@@ -93,7 +93,7 @@ def test_progress_restarts_with_the_next_phase() -> None:
 
 
 def test_progress_restarts_with_the_next_index_vacuum_cycle() -> None:
-    def vacuum(done: int, rounds: int) -> list[postgres.Operation]:
+    def vacuum(done: int, rounds: int) -> list[Operation]:
         detail: dict[str, int | str | None] = {"index_vacuum_count": rounds}
         return [operation("vacuum", 7, done, 4, phase="vacuuming indexes", detail=detail)]
 
@@ -222,7 +222,7 @@ def test_waiters_behind_any_session_of_a_job_are_counted_once() -> None:
         sample(
             part("pg.activity", sessions(*rows)),
             part("pg.locks", postgres.Locks(waits, [])),
-            part("pg.progress", postgres.Operations([])),
+            part("pg.progress", Operations([])),
         )
     )
     assert only(derive_progress(PictureFacts(seen, ChartHistory()))).blocks == 2

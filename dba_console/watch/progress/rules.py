@@ -12,16 +12,10 @@ from collections.abc import Iterator
 from dba_console.core.clock import rfc3339
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
-from dba_console.watch.findings.phrases import (
-    are_sessions_fresh,
-    job_evidence,
-    job_subject,
-    sessions_text,
-    since_reading_s,
-)
-from dba_console.watch.findings.rule import Rule, RuleContext, Signal
+from dba_console.watch.findings.phrases import sessions_text
+from dba_console.watch.findings.rule import Family, Rule, RuleContext, Signal
 from dba_console.watch.findings.thresholds import Judgement, RuleThresholds
-from dba_console.watch.frames.job_sessions import find_jobs, job_name
+from dba_console.watch.job_sessions import find_jobs, job_name
 from dba_console.watch.samples.host import Mount, Mounts
 from dba_console.watch.samples.jobs import JobKey, Jobs, JobStatistics, RunningJob
 from dba_console.watch.samples.postgres import Activity, Server
@@ -52,6 +46,38 @@ class JobLimits(RuleThresholds, frozen=True):
     """After this many intervals it counts as discontinued, not as missing."""
 
 
+# Names of the jobs, and times of the part `jobs` by the monotonic clock.
+
+_FRESH_US = 5_000_000
+"""Maximum age of the sessions for what runs to be known."""
+
+
+def _job_subject(key: JobKey, format: str | None = None) -> str:
+    """Return a job as the subject of its finding id; `format` of a dump that is made in several.
+
+    >>> _job_subject(("pg_dump", "appdb", "backup")), _job_subject(("pg_dump", "appdb", "backup"), "custom")
+    ('pg_dump/appdb/backup', 'pg_dump/appdb/backup/custom')
+    """
+    return "/".join(clean(word) for word in (*key, format) if word is not None)
+
+
+def _job_evidence(key: JobKey, format: str | None = None) -> dict[str, str | None]:
+    """Return a job as evidence."""
+    kind, database, user = (None if word is None else clean(word) for word in key)
+    return {"kind": kind, "database": database, "user": user, **({} if format is None else {"format": clean(format)})}
+
+
+def _are_sessions_fresh(s: RuleContext) -> bool:
+    """Whether the sessions are current: without the server it is not known what runs."""
+    sessions = s.picture.latest.get("pg.activity")
+    return sessions is not None and sessions.part.reading is not None and s.mono_us - sessions.part.at_us < _FRESH_US
+
+
+def _since_reading_s(s: RuleContext) -> float:
+    """Return seconds since the part was read."""
+    return (s.mono_us - s.picture.current["jobs"].part.at_us) / 1e6
+
+
 # Dumps that ran regularly and no longer do; counts only observed time.
 
 DUMPS = frozenset({"pg_dump", "pg_dumpall", "pg_basebackup"})
@@ -67,7 +93,7 @@ def dump_missing(s: RuleContext) -> Iterator[Signal]:
     several jobs.
     """
     jobs = s.picture.now("jobs", Jobs)
-    if jobs is None or not jobs.past or not are_sessions_fresh(s):
+    if jobs is None or not jobs.past or not _are_sessions_fresh(s):
         return
     running = {(one.kind, one.database) for one in jobs.running}
     for past, allowed_s in _regular_dumps(s, jobs):
@@ -132,10 +158,10 @@ def _missing_signal(past: JobStatistics, age_s: float, watched_s: float, form: s
         text += "the last observed finished at "
     return Signal(
         severity="warning",
-        subject=job_subject(past.key, form),
+        subject=_job_subject(past.key, form),
         text=text + _local_time_text(last_us),
         evidence={
-            **job_evidence(past.key, form),
+            **_job_evidence(past.key, form),
             "last_ended": rfc3339(past.last_ended_us),
             "last_ended_age_s": round(age_s, 1),
             "interval_s": past.interval_s,
@@ -152,7 +178,7 @@ def _age_s(s: RuleContext, jobs: Jobs, wall_us: int | None) -> float | None:
     """Return the age of a wall time of the part by the monotonic clock, seconds; None if unknown or in the future."""
     if wall_us is None or wall_us > jobs.now_us:
         return None
-    return (jobs.now_us - wall_us) / 1e6 + since_reading_s(s)
+    return (jobs.now_us - wall_us) / 1e6 + _since_reading_s(s)
 
 
 def _local_time_text(wall_us: int) -> str:
@@ -224,12 +250,12 @@ def dump_late(s: RuleContext) -> Iterator[Signal]:
     tonight, or hangs, does not. Durations are by the monotonic clock.
     """
     jobs = s.picture.now("jobs", Jobs)
-    if jobs is None or not jobs.running or not are_sessions_fresh(s):
+    if jobs is None or not jobs.running or not _are_sessions_fresh(s):
         return
     for job in jobs.running:
         past = jobs.statistics_of(job.key, job.format)
         if past is not None and past.usual_s is not None and job.elapsed_s is not None:
-            elapsed_s = job.elapsed_s + since_reading_s(s)
+            elapsed_s = job.elapsed_s + _since_reading_s(s)
             due_s = _due_s(past.usual_s, s.limits.of(JobLimits))
             if elapsed_s >= due_s:
                 form = job.format if jobs.has_formats(job.key) else None
@@ -253,11 +279,11 @@ def _late_signal(
     over_s = elapsed_s - usual_s
     return Signal(
         severity="warning",
-        subject=job_subject(job.key, form),
+        subject=_job_subject(job.key, form),
         text=f"{name} is overdue by {human_duration(over_s)}: {took} ({past.runs} runs){waiters}",
         cause=f"{name} is overdue ({took})",
         evidence={
-            **job_evidence(job.key, form),
+            **_job_evidence(job.key, form),
             "pid": job.pid,
             "started": rfc3339(job.started),
             "elapsed_s": round(elapsed_s, 1),
@@ -308,7 +334,7 @@ def restore_unfinished(s: RuleContext) -> Iterator[Signal]:
     """A database into which the runbook restore restored only a part: the run failed, or waits for an answer."""
     reading = s.picture.now("pg.server", Server)
     marked = [] if reading is None else [one for one in reading.databases if one.restored_from is not None]
-    if not marked or s.facts.sessions is None or not are_sessions_fresh(s):
+    if not marked or s.facts.sessions is None or not _are_sessions_fresh(s):
         return
     used = {row.database for row in s.facts.sessions.rows}
     for one in marked:
@@ -334,8 +360,7 @@ _MISSING = (
     JobLimits.missing_given_up,
 )
 
-THRESHOLDS = (JobLimits,)
-RULES: tuple[Rule, ...] = (
+_RULES: tuple[Rule, ...] = (
     Rule(
         name="dump-late",
         title="A dump, restore or other long program takes far longer than its typical duration",
@@ -373,3 +398,5 @@ RULES: tuple[Rule, ...] = (
         source="PostgreSQL: continuous archiving (backup.sgml)",
     ),
 )
+
+FAMILY = Family("Dumps, restores", "jobs", _RULES, (JobLimits,))

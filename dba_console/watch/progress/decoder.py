@@ -1,4 +1,4 @@
-"""pg.progress: decodes the pg_stat_progress_* views of this server version.
+"""Decodes pg.progress: the pg_stat_progress_* views of this server version. Loaded by the probe and actions only.
 
 Each row arrives as JSON with whatever columns the view has. Which columns measure the progress depends on the phase
 (PostgreSQL documentation, "Progress Reporting"); a total of 0 means that the server does not know it.
@@ -13,7 +13,7 @@ import msgspec
 
 from dba_console.watch.probes.postgres.binary_results import Row, decode
 from dba_console.watch.probes.postgres.oid_names import Extent, OidNames
-from dba_console.watch.samples.postgres import Operation, Operations
+from dba_console.watch.progress.readings import Operation, Operations
 
 _PREFIX = "pg_stat_progress_"
 _HEAD = ("pid", "datid", "datname", "relid", "index_relid", "phase")
@@ -46,16 +46,6 @@ _ALWAYS: dict[str, Measure] = {
     "basebackup": ("backup_streamed", "backup_total", "bytes"),
     "data_checksums": ("blocks_done", "blocks_total", "blocks"),
 }
-
-
-def chosen_views(found: Sequence[str]) -> list[str]:
-    """Return the views to read. From 19 on pg_stat_progress_cluster repeats pg_stat_progress_repack.
-
-    >>> chosen_views(["pg_stat_progress_cluster", "pg_stat_progress_repack"])
-    ['pg_stat_progress_repack']
-    """
-    repeated = {_PREFIX + "cluster"} if _PREFIX + "repack" in found else set()
-    return [view for view in found if view not in repeated]
 
 
 def operations_of(rows: Sequence[Row], names: OidNames) -> Operations:

@@ -7,28 +7,28 @@ from __future__ import annotations
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.job_sessions import JOBS
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.frames.rows import ProgressRow
+from dba_console.watch.job_sessions import JOBS
+from dba_console.watch.layout import Layout
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import bar, join, level_style, name_of, query_lines, statement, text_line
 from dba_console.watch.panels.text_elements import (
-    Cell,
     Detail,
     Line,
     Span,
     Style,
     Table,
-    TableColumn,
     TableRow,
     clean,
     fit,
     line_width,
-    number_cell,
     text_width,
     wrap_words,
 )
 from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.progress.panel import LATE_FACTOR, ProgressPanel
+from dba_console.watch.progress.rows import ProgressRow
+from dba_console.watch.tables import Column, cells
 from dba_console.watch.wait_events import explained_wait
 
 # Text about long operations, the same in the overview, the table and the page of a job.
@@ -36,8 +36,6 @@ from dba_console.watch.wait_events import explained_wait
 # A share always names its whole and how it is known, an estimated time left carries `≈`, and trouble (errors so far,
 # a disk that will be full) comes first.
 
-LATE_FACTOR = 1.2
-"""The time left of a job is marked from this multiple of its typical duration on."""
 GRADE_WORDS = {"estimated": "est", "measured": "measured"}
 _FORMATS = {"directory": "-Fd", "custom": "-Fc", "tar": "-Ft", "plain": "-Fp"}
 _DUMPS = ("pg_dump", "pg_restore", "psql", "pg_dumpall")
@@ -171,13 +169,14 @@ def rate_text(value: float | None, unit: str | None) -> str:
 
 _MIN_PHASE_WIDTH = 8
 """Minimum cells for a useful phase."""
+_NOTHING_RUNS = "no dump, restore, vacuum, copy or index build running"
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
-    panel = frame.progress
+    panel = frame.of(ProgressPanel)
     lines = [_line(row, width) for row in panel.operations[: max(0, height)]]
     if not lines and panel.status == "ok" and panel.age_s is not None:
-        lines = [text_line("no dump, restore, vacuum, copy or index build running", "dim")]
+        lines = [text_line(_NOTHING_RUNS, "dim")]
     return phrases.body(panel, bool(lines), lines, width, height)
 
 
@@ -254,66 +253,11 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
     return line
 
 
-_COLUMNS = (
-    TableColumn("kind", "operation", 22, help="Program and database, or command and object"),
-    TableColumn("phase", "phase", 12, help="As in the progress view"),
-    TableColumn("pct", "share", 6, right=True, help="Share done; ≈ is an estimate", descending=True),
-    TableColumn("of", "of", 5, help="What the share refers to: everything, the current phase, or the file read"),
-    TableColumn("grade", "basis", 9, help="measured by the server, estimated by the console, or unknown", spare=2),
-    TableColumn("object", "works on", 30, help="What a program is processing now", grow=True, spare=3),
-    TableColumn("database", "database", 14, spare=8),
-    TableColumn("done", "done", 9, right=True, descending=True, spare=6),
-    TableColumn("total", "total", 9, right=True, descending=True, spare=7),
-    TableColumn("unit", "unit", 9, help="Of done and total", spare=5),
-    TableColumn("rate", "rate", 10, right=True, help="Units per second", descending=True, spare=9),
-    TableColumn("elapsed", "elapsed", 7, right=True, descending=True),
-    TableColumn(
-        "eta", "left", 7, right=True, help="Time left for what the share refers to; ≈ is an estimate", descending=True
-    ),
-    TableColumn("usual", "typical", 7, right=True, help="Typical duration of earlier runs", descending=True, spare=1),
-    TableColumn("errors", "errors", 6, right=True, help="So far; ? if its messages cannot be read", descending=True),
-    TableColumn("blocks", "wait", 5, right=True, help="Sessions waiting for its locks", descending=True),
-    TableColumn("pid", "pid", 8, right=True, help="Backend; blank for a program without one", spare=4),
-)
+# The table of the full form.
 
 
-def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
-    panel = frame.progress
-    rows = tuple(_progress_row(row) for row in panel.operations)
-    table = Table("operations", _COLUMNS, rows, None, "Dump & restore",
-                  "no dump, restore, vacuum, copy or index build running")  # fmt: skip
-    if not rows and panel.status != "ok":
-        return Detail("Dump & restore", tuple(phrases.note_lines(panel, width)))
-    return Detail("Dump & restore", phrases.head_lines(panel, (), width), (table,))
-
-
-def _progress_row(row: ProgressRow) -> TableRow:
-    name = name_of(row.object, 120) if row.object and is_job(row) else ""
-    phase = phase_text(row)
-    late: Style = "" if row.late_s is None else "warn"
-    return TableRow(
-        row_key(row),
-        (
-            Cell(title_text(row), row.kind),
-            Cell(phase, phase),
-            number_cell(_pct_text(row), row.pct),
-            _scope_cell(row),
-            Cell(name_of(row.grade), row.grade),
-            Cell(name, name),
-            Cell("–" if _is_cluster_wide(row) else name_of(row.database), row.database),
-            number_cell(amount_text(row.done, row.unit), row.done),
-            number_cell(amount_text(row.total, row.unit), row.total),
-            Cell("time" if row.unit == "s" else name_of(row.unit) if row.unit else "", row.unit),
-            number_cell(rate_text(row.rate_per_s, row.unit), row.rate_per_s),
-            number_cell(human_duration(row.elapsed_s), row.elapsed_s),
-            number_cell(remaining_text(row.eta_s, row.eta_grade), row.eta_s),
-            Cell("" if row.usual_s is None else human_duration(row.usual_s), row.usual_s, late),
-            _errors_cell(row),
-            Cell(str(row.blocks), row.blocks, level_style(row.blocks, 1, 10)),
-            Cell("" if row.pid is None else str(row.pid), row.pid),
-        ),
-        lambda: _detail_lines(row),
-    )
+def _late_style(row: ProgressRow) -> Style:
+    return "" if row.late_s is None else "warn"
 
 
 def _pct_text(row: ProgressRow) -> str:
@@ -321,22 +265,122 @@ def _pct_text(row: ProgressRow) -> str:
     return sign + human_pct(row.pct)
 
 
-def _scope_cell(row: ProgressRow) -> Cell:
+def _scope_text(row: ProgressRow) -> str:
     if row.pct is None:
-        return Cell("")
-    return Cell("file" if row.scope == "file" else "phase", 0) if is_of_phase(row) else Cell("all", 1)
+        return ""
+    return ("file" if row.scope == "file" else "phase") if is_of_phase(row) else "all"
 
 
-def _errors_cell(row: ProgressRow) -> Cell:
+def _object_text(row: ProgressRow) -> str:
+    """Return what a program works on; the object of a command is in its title."""
+    return name_of(row.object, 120) if row.object and is_job(row) else ""
+
+
+def _done_text(row: ProgressRow) -> str:
+    return amount_text(row.done, row.unit)
+
+
+def _total_text(row: ProgressRow) -> str:
+    return amount_text(row.total, row.unit)
+
+
+def _unit_text(row: ProgressRow) -> str:
+    return "time" if row.unit == "s" else name_of(row.unit) if row.unit else ""
+
+
+def _rate_text(row: ProgressRow) -> str:
+    return rate_text(row.rate_per_s, row.unit)
+
+
+def _eta_text(row: ProgressRow) -> str:
+    return remaining_text(row.eta_s, row.eta_grade)
+
+
+def _errors_text(row: ProgressRow) -> str:
     """Return the errors; blank for operations that count none."""
-    if row.errors is None:
-        return Cell("?" if row.phases else "", None, "stale")
-    return Cell(str(row.errors), row.errors, "crit" if row.errors else "")
+    return str(row.errors) if row.errors is not None else "?" if row.phases else ""
 
 
-def _is_cluster_wide(row: ProgressRow) -> bool:
-    """True for a base backup: it covers all databases."""
-    return row.database is None and row.kind in ("basebackup", "pg_basebackup")
+def _errors_style(row: ProgressRow) -> Style:
+    return "stale" if row.errors is None else "crit" if row.errors else ""
+
+
+def _blocks_style(row: ProgressRow) -> Style:
+    return level_style(row.blocks, 1, 10)
+
+
+def _has_database(row: ProgressRow) -> bool:
+    """False for a base backup: it covers all databases."""
+    return row.database is not None or row.kind not in ("basebackup", "pg_basebackup")
+
+
+_COLUMNS = (
+    Column("kind", "operation", 22, help="Program and database, or command and object", text=title_text),
+    Column("phase", "phase", 12, help="As in the progress view", text=phase_text),
+    Column("pct", "share", 6, right=True, help="Share done; ≈ is an estimate", text=_pct_text, descending=True),
+    Column(
+        "scope",
+        "of",
+        5,
+        help="What the share refers to: everything, the current phase, or the file read",
+        text=_scope_text,
+    ),
+    Column("grade", "basis", 9, help="measured by the server, estimated by the console, or unknown", spare=2),
+    Column("object", "works on", 30, help="What a program is processing now", text=_object_text, grow=True, spare=3),
+    Column("database", "database", 14, applies=_has_database, spare=8),
+    Column("done", "done", 9, right=True, text=_done_text, descending=True, spare=6),
+    Column("total", "total", 9, right=True, text=_total_text, descending=True, spare=7),
+    Column("unit", "unit", 9, help="Of done and total", text=_unit_text, spare=5),
+    Column("rate_per_s", "rate", 10, right=True, help="Units per second", text=_rate_text, descending=True, spare=9),
+    Column("elapsed_s", "elapsed", 7, right=True, descending=True),
+    Column(
+        "eta_s",
+        "left",
+        7,
+        right=True,
+        help="Time left for what the share refers to; ≈ is an estimate",
+        text=_eta_text,
+        descending=True,
+    ),
+    Column(
+        "usual_s",
+        "typical",
+        7,
+        right=True,
+        help="Typical duration of earlier runs",
+        style=_late_style,
+        descending=True,
+        optional=True,
+        spare=1,
+    ),
+    Column(
+        "errors",
+        "errors",
+        6,
+        right=True,
+        help="So far; ? if its messages cannot be read",
+        text=_errors_text,
+        style=_errors_style,
+        descending=True,
+    ),
+    Column(
+        "blocks", "wait", 5, right=True, help="Sessions waiting for its locks", style=_blocks_style, descending=True
+    ),
+    Column("pid", "pid", 8, right=True, help="Backend; blank for a program without one", optional=True, spare=4),
+)
+
+
+def full(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.of(ProgressPanel)
+    rows = tuple(_table_row(row) for row in panel.operations)
+    if not rows and panel.status != "ok":
+        return Detail("Dump & restore", tuple(phrases.note_lines(panel, width)))
+    table = Table("operations", _COLUMNS, rows, None, "Dump & restore", _NOTHING_RUNS)
+    return Detail("Dump & restore", phrases.head_lines(panel, (), width), (table,))
+
+
+def _table_row(row: ProgressRow) -> TableRow:
+    return TableRow(row_key(row), cells(_COLUMNS, row), lambda: _detail_lines(row))
 
 
 def _detail_lines(row: ProgressRow) -> tuple[Line, ...]:
@@ -352,3 +396,6 @@ def _detail_lines(row: ProgressRow) -> tuple[Line, ...]:
     if row.command:
         return (facts, *((Span(text),) for text in wrap_words(row.command, 200)))
     return (facts, *query_lines(row.query, row.query_bytes))
+
+
+LAYOUT = Layout(name="progress", title="Dump & restore", key="5", compact=compact, full=full)

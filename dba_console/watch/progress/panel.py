@@ -1,4 +1,4 @@
-"""Progress panel: dumps, restores and other long operations, with progress, rate, ETA and blocked sessions.
+"""Long operations: dumps and restores, operations of the progress views, other long commands; progress, rate, ETA.
 
 `pct` is the share of the phase as the server counts it, or of the whole if the agent knows the total (`scope`): never
 above 100, never decreasing. Without a total there is no share and no ETA.
@@ -8,164 +8,36 @@ from __future__ import annotations
 
 import re
 
-from msgspec.structs import asdict
-
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.job_sessions import (
+from dba_console.watch.frames.panel_status import fill_status
+from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.rates import slope
+from dba_console.watch.job_sessions import (
     MIN_ELAPSED_S,
-    ClientProgram,
     SessionJob,
     command,
     command_object,
     find_jobs,
     job_phase,
 )
-from dba_console.watch.frames.model import Progress
-from dba_console.watch.frames.panel_status import fill_status
-from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.rates import slope
-from dba_console.watch.frames.rows import JobCounts, ObjectRow, PhaseRow, ProgressRow
+from dba_console.watch.panel import Panel, PanelFrame, Points
+from dba_console.watch.progress.readings import Operation, Operations
+from dba_console.watch.progress.rows import ObservedJobs, ProgressRow, fill_program, fill_row, program_row
 from dba_console.watch.safety.readings import Horizon
-from dba_console.watch.samples import postgres
-from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs, JobsNow, ObjectNow, PhaseNow, ProgramFacts
+from dba_console.watch.samples.jobs import JobKey, JobNow, Jobs
 from dba_console.watch.samples.postgres import Activity
 from dba_console.watch.session_states import ACTIVE, wait_text
 
-# Rows for dumps and restores as the agent observed them: program, phases and objects. Ages advance from the time of the
-# observation.
 
-PART = "jobs.now"
-MAX_AGE_S = 20.0
-"""An older observation of the programs is not used: they are observed every two seconds."""
-LEAST_ETA_S = 1.0
-"""While something runs, nothing is left of no time."""
-MIN_READ = 0.05
-"""Minimum share of a file for an ETA: the rate at the start is misleading."""
-YOUNG_US = 5_000_000
-"""A session younger than this, since the last observation, is assigned to the program of its name."""
+class ProgressPanel(PanelFrame, kw_only=True):
+    """Dumps, restores, and other long operations."""
 
-
-class ObservedJobs:
-    """The newest observation of the job programs, and the program of each session."""
-
-    def __init__(self, facts: PictureFacts) -> None:
-        age_s = facts.picture.age_s(PART)
-        now = facts.picture.now(PART, JobsNow)
-        latest = facts.picture.latest.get(PART)
-        self.error_note = None if latest is None or latest.part.status == "ok" else latest.part.note
-        """Why the programs cannot be observed now."""
-        self.jobs: dict[ClientProgram, JobNow] = {}
-        self.age_s = age_s or 0.0
-        if now is None or age_s is None or age_s > MAX_AGE_S:
-            return
-        self.jobs = {ClientProgram(job.kind, job.pid or -1 - number): job for number, job in enumerate(now.jobs)}
-
-    def owners(self, rows: list[Activity], now_us: int) -> dict[int, ClientProgram]:
-        """Return session -> its program; newer sessions are assigned to the only program of their name."""
-        owners = {pid: owner for owner, job in self.jobs.items() for pid in job.backends}
-        if not owners:
-            return owners
-        names: dict[tuple[str | None, ...], set[ClientProgram]] = {}
-        for row in rows:
-            if (owner := owners.get(row.pid)) is not None:
-                names.setdefault(_name(row), set()).add(owner)
-        for row in rows:
-            if row.pid not in owners and now_us - (row.backend_start or 0) < YOUNG_US and row.application != "psql":
-                programs = names.get(_name(row), ())
-                if len(programs) == 1:
-                    owners[row.pid] = next(iter(programs))
-        return owners
-
-    def without_session(self, seen: set[ClientProgram | None]) -> list[JobNow]:
-        """Return programs that had no session when observed: between two sessions, or syncing their output. If its
-        sessions have ended since, it is unknown whether the program still runs."""
-        return [job for owner, job in self.jobs.items() if owner not in seen and not job.backends]
-
-
-def _name(row: Activity) -> tuple[str | None, ...]:
-    return row.application, row.user, row.database, row.client
-
-
-def program_row(job: JobNow, since_s: float) -> ProgressRow:
-    """Return the row of a program without a session."""
-    row = ProgressRow(kind=job.kind, pid=None, database=job.database, user=job.user)
-    fill_row(row, job, since_s)
-    return row
-
-
-def fill_program(row: ProgressRow, job: JobNow) -> None:
-    """Fill in the program's version and options, input and output."""
-    row.process, row.backends = job.pid, sorted({*job.backends, *row.backends})
-    for name in ProgramFacts.__struct_fields__:
-        setattr(row, name, getattr(job, name))
-    row.sources, row.unknown = list(job.sources), list(job.unknown)
-
-
-def fill_row(row: ProgressRow, job: JobNow, since_s: float) -> None:
-    """Fill in everything the agent observed, `since_s` seconds ago."""
-    fill_program(row, job)
-    row.phase = job.phase or row.phase
-    row.pct, row.scope, row.grade = job.pct, "whole", job.grade
-    row.eta_s, row.eta_grade = _remaining_s(job.eta_s, since_s), job.eta_grade
-    if job.total is not None or row.done is None:
-        row.done, row.total, row.unit, row.rate_per_s = job.done, job.total, job.unit, job.rate_per_s
-    if job.pct is None:
-        _fill_part(row, job, since_s)
-    if job.started_us is not None:
-        row.started = rfc3339(job.started_us)
-    if job.elapsed_s is not None:
-        row.elapsed_s = job.elapsed_s + since_s
-    row.phases = [_phase_row(phase, since_s) for phase in job.phases]
-    row.objects = [_object_row(one, since_s) for one in job.objects]
-    if job.phases:
-        row.counts = JobCounts(**dict(zip(("running", "done", "waiting", "failed"), job.counts, strict=True)))
-    row.object = ", ".join(one.name for one in job.objects if one.state == "running") or row.object
-    row.critical, row.errors, row.last_error = list(job.critical), job.errors, job.last_error
-
-
-def _fill_part(row: ProgressRow, job: JobNow, since_s: float) -> None:
-    """Without a share of the whole: use the share of its data, or of the file that is read, and its amount."""
-    data = next((one for one in job.phases if one.name == "data" and one.state == "running"), None)
-    if data is not None and data.pct is not None:
-        row.phase, row.pct, row.scope, row.grade = data.name, data.pct, "phase", data.grade
-        row.done, row.total, row.unit = data.done, data.total, data.unit
-        row.eta_s, row.eta_grade = _remaining_s(data.eta_s, since_s), data.eta_grade
-    elif job.read_bytes is not None and job.read_size_bytes and not job.writes:
-        read = min(1.0, job.read_bytes / job.read_size_bytes)
-        row.pct, row.scope, row.grade = 100.0 * read, "file", "measured"
-        row.done, row.total, row.unit = float(job.read_bytes), float(job.read_size_bytes), "bytes"
-        if MIN_READ <= read < 1 and job.elapsed_s is not None:
-            row.eta_s, row.eta_grade = _remaining_s(job.elapsed_s * (1 - read) / read, since_s), "estimated"
-
-
-def _remaining_s(eta_s: float | None, since_s: float) -> float | None:
-    return None if eta_s is None else max(LEAST_ETA_S, eta_s - since_s)
-
-
-def _phase_row(phase: PhaseNow, since_s: float) -> PhaseRow:
-    fields = asdict(phase)
-    row = PhaseRow(started=rfc3339(fields.pop("started_us")), **fields)
-    row.eta_s = _remaining_s(phase.eta_s, since_s)
-    if phase.done is not None and phase.wall_s:
-        row.rate_per_s = phase.done / phase.wall_s
-    if phase.state == "running" and phase.wall_s is not None:
-        row.wall_s = phase.wall_s + since_s
-    return row
-
-
-def _object_row(one: ObjectNow, since_s: float) -> ObjectRow:
-    fields = asdict(one)
-    row = ObjectRow(started=rfc3339(fields.pop("started_us")), **fields)
-    row.eta_s = _remaining_s(one.eta_s, since_s)
-    if one.state == "running" and one.elapsed_s is not None:
-        row.elapsed_s = one.elapsed_s + since_s
-    return row
+    operations: list[ProgressRow] = []
+    """The longest first; parts of a dump or restore below its row."""
 
 
 MIN_PCT = 5.0
 """Below this share no ETA is given: the rate at the start is misleading."""
-ESTIMATED_MOST = 99.0
-"""An estimated share stays below 100 until the operation has left the view."""
 LATE_FACTOR = 1.2
 """A job is late from this multiple of its typical duration on; when that is a finding is configured."""
 _SEVERAL = frozenset({"create_index", "cluster", "repack"})
@@ -178,10 +50,10 @@ _ROUNDS = (
 """Columns of the views that distinguish one pass through a phase from the next."""
 
 
-def derive_progress(facts: PictureFacts) -> Progress:
+def derive_progress(facts: PictureFacts) -> ProgressPanel:
     """Return the progress panel: rows of the progress views, one row per dump or restore, other long commands."""
-    panel = fill_status(Progress(), facts.picture, "pg.progress", "pg.activity")
-    operations = facts.picture.now("pg.progress", postgres.Operations)
+    panel = fill_status(ProgressPanel(), facts.picture, "pg.progress", "pg.activity")
+    operations = facts.picture.now("pg.progress", Operations)
     rows = [] if operations is None else operations.rows
     known = ObservedJobs(facts)
     jobs = _jobs(known, facts)
@@ -212,31 +84,13 @@ def _jobs(known: ObservedJobs, facts: PictureFacts) -> list[SessionJob]:
     return find_jobs(rows, known.owners(rows, facts.sessions.now_us))
 
 
-def phase_key(row: postgres.Operation, query_start: int | None) -> str:
+def phase_key(row: Operation, query_start: int | None) -> str:
     """Return the series name of one pass through one phase of one command."""
     rounds = ",".join(str(row.detail.get(name) or 0) for name in _ROUNDS if name in row.detail)
     return f"progress:{row.kind}:{row.pid}:{query_start or 0}:{row.object or ''}:{row.phase or ''}:{rounds}"
 
 
-def done_pct(row: postgres.Operation) -> float | None:
-    """Return done / total in percent, None if the server does not know the total."""
-    if row.kind == "copy" and not row.total:
-        done, rows = row.detail.get("tuples_processed"), row.detail.get("reltuples")
-        if isinstance(done, int) and isinstance(rows, int) and rows > 0:
-            return min(ESTIMATED_MOST, 100.0 * done / rows)
-    if row.done is None or not row.total or row.total <= 0 or row.done < 0:
-        return None
-    most = ESTIMATED_MOST if _grade(row) == "estimated" else 100.0
-    return min(most, 100.0 * row.done / row.total)
-
-
-def _grade(row: postgres.Operation) -> str:
-    # backup_total is an estimate made at the start, and raised when exceeded (monitoring.sgml); for COPY TO the rows
-    # are those of the last VACUUM or ANALYZE.
-    return "estimated" if row.kind == "basebackup" or (row.kind == "copy" and not row.total) else "measured"
-
-
-def _view_row(row: postgres.Operation, facts: PictureFacts) -> ProgressRow:
+def _view_row(row: Operation, facts: PictureFacts) -> ProgressRow:
     session = facts.by_pid.get(row.pid)
     application = "" if session is None else session.application
     made = ProgressRow(
@@ -255,7 +109,7 @@ def _view_row(row: postgres.Operation, facts: PictureFacts) -> ProgressRow:
     return made
 
 
-def object_name(row: postgres.Operation, session: postgres.Activity | None) -> str | None:
+def object_name(row: Operation, session: Activity | None) -> str | None:
     """Return the object's name. The server gives no name for a relation of another database, and an index being built
     has none yet: then the name in the statement is used."""
     unnamed = _UNNAMED.fullmatch(row.object or "")
@@ -265,7 +119,7 @@ def object_name(row: postgres.Operation, session: postgres.Activity | None) -> s
     return from_query or f"relation {unnamed[2]} of {unnamed[1]}"
 
 
-def _command_kind(row: postgres.Operation) -> str:
+def _command_kind(row: Operation) -> str:
     """Return the command where a view covers several: `vacuum_full`, `create_index_concurrently`."""
     command_name = row.detail.get("command")
     return (
@@ -275,14 +129,14 @@ def _command_kind(row: postgres.Operation) -> str:
     )
 
 
-def _measure(made: ProgressRow, row: postgres.Operation, key: str, facts: PictureFacts) -> None:
-    pct = done_pct(row)
+def _measure(made: ProgressRow, row: Operation, key: str, facts: PictureFacts) -> None:
+    pct = row.pct
     made.rate_per_s = _rate(f"{key}.done", facts)
     if pct is None:
         return
     # The server may raise the total, or count a part again; the displayed share never decreases.
     made.pct = max([pct, *(value for _, value in facts.history.series(f"{key}.pct"))])
-    made.grade = _grade(row)
+    made.grade = row.grade
     if made.rate_per_s and made.pct >= MIN_PCT and row.done is not None:
         total = row.total or 100.0 * row.done / made.pct
         made.eta_s = max(0.0, total - row.done) / made.rate_per_s
@@ -294,7 +148,7 @@ def _rate(name: str, facts: PictureFacts) -> float | None:
     return None if per_s is None else max(0.0, per_s)
 
 
-def _fill_session(made: ProgressRow, session: postgres.Activity | None, facts: PictureFacts) -> None:
+def _fill_session(made: ProgressRow, session: Activity | None, facts: PictureFacts) -> None:
     if session is None:
         return
     made.user, made.query, made.wait = session.user, session.query, wait_text(session)
@@ -304,7 +158,7 @@ def _fill_session(made: ProgressRow, session: postgres.Activity | None, facts: P
     made.elapsed_s = age_s(facts.server_time_us("pg.activity"), session.query_start)
 
 
-def _job_row(job: SessionJob, rows: list[postgres.Operation], known: ObservedJobs, facts: PictureFacts) -> ProgressRow:
+def _job_row(job: SessionJob, rows: list[Operation], known: ObservedJobs, facts: PictureFacts) -> ProgressRow:
     """Return one row for all sessions of a dump or restore; a base backup has its own view with its progress."""
     leader, pids = job.leader, job.pids
     own = [row for row in rows if row.pid in pids]
@@ -408,3 +262,18 @@ def _command_rows(facts: PictureFacts, known: set[int]) -> list[ProgressRow]:
         if row.elapsed_s is not None and row.elapsed_s >= MIN_ELAPSED_S:
             made.append(row)
     return made
+
+
+def points(facts: PictureFacts) -> Points:
+    """Return done and share of each operation, in series for each pass through a phase."""
+    operations = facts.picture.now("pg.progress", Operations)
+    if operations is None or not facts.was_read_now("pg.progress"):
+        return {}
+    values: dict[str, float | None] = {}
+    for row in operations.rows:
+        key = phase_key(row, _query_start(row.pid, facts))
+        values[f"{key}.done"], values[f"{key}.pct"] = row.done, row.pct
+    return values
+
+
+PANEL = Panel(name="progress", fields=ProgressPanel, derive=derive_progress, points=points)

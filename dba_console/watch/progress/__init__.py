@@ -1,0 +1,1 @@
+"""Dumps, restores and other long operations: how far they are, time left; whether one is overdue or missing."""
