@@ -1,4 +1,4 @@
-"""The connection that acts: a second connection for changes, opened on demand, with a deadline on every call.
+"""The connection for changes, separate from the read-only one: opened on demand, with a deadline on every call.
 
 Each statement that changes runs in its own transaction, which first identifies the server, so that the identified and
 the changed backend are the same, also behind a pooler. The transaction id is recorded before COMMIT is sent: if the

@@ -1,4 +1,4 @@
-"""The action set-database-properties: what a dump contains of the database itself, for a database restored from it.
+"""The action set-database-properties: give a restored database the owner, grants and settings that are in its dump.
 
 pg_restore sets owner, grants, settings, comment and connection limit of the database only with --create, which also
 gives it the old name. The statements of the dump are parsed, not executed: what is executed is written here.

@@ -1,4 +1,4 @@
-"""The identity of a server and of a host, and the check that it is still the planned one.
+"""The identity of a server and of a host, and the check that a run still acts on the one it was started for.
 
 A name, an address or a port proves nothing: a clone can have all of them, a virtual address moves, a standby is
 promoted. A copy of the files even has the system identifier of its original; then the data directory, the port and the

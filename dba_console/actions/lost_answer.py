@@ -1,4 +1,4 @@
-"""Find the outcome of a statement whose answer was lost, from its recorded mark.
+"""Find out whether a statement took effect whose answer was lost with the connection, from its recorded transaction id.
 
 `pg_xact_status` knows a transaction as long as the server keeps its commit log: months on most servers, and never less
 than back to the oldest transaction still needed. For a statement outside our own transaction only its backend is

@@ -1,4 +1,4 @@
-"""The connection that looks: read-only queries, opened on demand, every call with a deadline.
+"""The read-only connection of runs and actions: opened on demand, every query with a deadline.
 
 Each query runs in its own read-only transaction with its own timeouts, also behind a pooler.
 """

@@ -1,4 +1,4 @@
-"""The actions rollback-prepared and commit-prepared: end an orphaned prepared transaction, as its manager decided.
+"""The actions rollback-prepared and commit-prepared: end an orphaned prepared transaction.
 
 It holds locks and the xmin horizon. The manager may still end it itself, so it is shown with age, owner and database,
 and a young one is refused. It can only be ended in the database it was prepared in.

@@ -1,4 +1,4 @@
-"""The action shrink-file: remove a big file in small steps, without slowing down a database on the same disk."""
+"""The action shrink-file: delete a big file in small steps, so that a database on the same disk does not slow down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results and errors of statements.
+"""Records of the results and errors of SQL statements: succeeded, failed, cancelled, answer lost.
 
 If the answer to COMMIT is lost, the outcome is unknown here. The `StatementMark`, recorded before COMMIT is sent,
 identifies the transaction, so its outcome can be queried from the server afterwards.

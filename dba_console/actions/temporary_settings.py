@@ -1,4 +1,4 @@
-"""Temporary settings: the pending reverts on disk, their state on the server, and the action put-back.
+"""Temporary settings that must be reverted: their files, their state on the server, and the action put-back.
 
 A pending revert is saved before its setting is changed, and removed after the old value was read back.
 """

@@ -1,4 +1,4 @@
-"""Read the pending reverts of a server and their state. Loaded only if there are any; runs in a lane."""
+"""Read which temporary settings of a server are not reverted yet, and whether they are still in effect there."""
 
 from __future__ import annotations
 

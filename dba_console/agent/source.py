@@ -1,4 +1,4 @@
-"""What is read each tick: sources, and the parts that are due.
+"""The interface of what the collector reads each tick (server, host, cluster, jobs), and the schedule of its parts.
 
 A source starts its reads and returns what arrived in time; what may hang runs in lanes, so no source blocks the tick.
 """

@@ -1,4 +1,4 @@
-"""`dba-console completion`: print the completion script of a shell, and answer its requests.
+"""`dba-console completion`: print the completion script of a shell, and return the words it offers.
 
 The script is typer's: it runs the program with `_DBA_CONSOLE_COMPLETE` set and offers what is printed.
 """

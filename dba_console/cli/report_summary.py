@@ -1,4 +1,4 @@
-"""`dba-console report summary`: the diary of a period, made from every session recorded in it."""
+"""`dba-console report summary`: the summary of a period, made from every session recorded in it."""
 
 from __future__ import annotations
 

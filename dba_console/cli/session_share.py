@@ -1,4 +1,4 @@
-"""`dba-console session share`: one file of a session that may be handed over."""
+"""`dba-console session share`: write a session as one file without names and secrets, for other people."""
 
 from __future__ import annotations
 

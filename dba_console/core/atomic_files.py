@@ -1,5 +1,4 @@
-"""Files written atomically: complete or absent, whatever happens meanwhile; a file with reserved space; small files
-read without following links."""
+"""Write files atomically (complete or absent, also after a crash), and read files that others may replace."""
 
 from __future__ import annotations
 

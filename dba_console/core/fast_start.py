@@ -1,4 +1,4 @@
-"""Fast start and low memory: what agent and console do before they load anything else.
+"""Start agent and console fast and with little memory: skip unused modules, delay garbage collection.
 
 Nothing is disabled that the process uses. Only an agent or a console calls this; commands and tests load what they
 need.

@@ -1,4 +1,4 @@
-"""Safe start of our processes: nothing that other users can write runs with our rights.
+"""Environment and search paths of our own processes, so that they load no code that another user can write.
 
 An operator who starts the console as root may be in a directory that others can write, with another user's environment.
 So our interpreters do not load modules from the current directory, programs are not searched in directories whose files

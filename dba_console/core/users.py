@@ -1,4 +1,4 @@
-"""Names of this host's users."""
+"""Look up login names by user id, and the default user of libpq."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A load with a commit ledger, to prove that a cutover loses and repeats no acknowledged commit.
+"""A write load that lists each acknowledged commit, to prove that a cutover loses and repeats none.
 
 Each client inserts rows with its own ids, (client, number), and writes a ledger, a file of one line per event: `sent`
 before the transaction begins, `acked` after its COMMIT was acknowledged. After an error or a lost connection the

@@ -1,7 +1,7 @@
-"""The practice ground: one server with 250 connections under load, removed completely at the end.
+"""The server of the demo: PostgreSQL with 250 connections under load, removed completely at the end.
 
-That covers every kind of end: the end of the block, an error, ctrl-C, SIGTERM, a lost terminal, and `kill -9`, where
-the cleanup process and PR_SET_PDEATHSIG of each client do what this process no longer can.
+That covers every kind of end: leaving the `with` block, an error, ctrl-C, SIGTERM, a lost terminal, and `kill -9`,
+where the cleanup process and PR_SET_PDEATHSIG of each client do what this process no longer can.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Dumps, restores and other long work: archive formats, following, history, tools, and their panels."""
+"""Dumps, restores and other long work: archive formats, observation of running jobs, history, tools, panels."""

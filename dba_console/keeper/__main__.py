@@ -1,4 +1,4 @@
-"""The keeper: one small process beside one long command.
+"""The keeper process: supervises one long command, logs its output and records how it ended.
 
 It has its own process session, so that neither a lost SSH connection nor the end of the agent ends it. It reads the
 command's output, stamps each line with its time of arrival, and records the command's exit status and resource usage.

@@ -1,4 +1,4 @@
-"""Status of a keeper's command, from its directory: any process may read it, also after a restart."""
+"""Status of a keeper's command (running, ended, lost), read from its directory by any process, also after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts a keeper.
+"""Start a keeper, the process that supervises one long command.
 
 Its input is a memory file on its standard input: arguments are visible to every user, and a file would stay on the
 disk.

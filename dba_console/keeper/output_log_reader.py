@@ -1,4 +1,4 @@
-"""Reads a keeper's log while it grows, from any position; counts what is no longer there."""
+"""Read the output log of a command while it grows, from any position; lines already rotated away are counted."""
 
 from __future__ import annotations
 

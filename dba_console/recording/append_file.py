@@ -1,4 +1,4 @@
-"""A file that only grows: what was appended is in it completely or not at all."""
+"""Append to a file so that, after a failed write, each record is in it completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a damaged session without SQLite, by searching its files for what describes itself.
+"""Read a damaged session without SQLite, by searching its files for records that carry a checksum or hash.
 
 `session.samples` consists of records with a checksum each. Events in `session.db` are lines of JSON that end with a
 hash, and a line fits into one page of the database, so it is found in the bytes of the file or of its write-ahead log.

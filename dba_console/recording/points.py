@@ -1,4 +1,4 @@
-"""Chart values of a block as columns, so that ten minutes of history load without decoding a sample.
+"""Chart values of a block (two minutes of samples) as columns, so that charts load without decoding a sample.
 
 A column of whole numbers is stored exactly, as differences. Other values have 16 bits of mantissa, 1/65,000, finer than
 any chart. A tick without a value has a gap, not 0.

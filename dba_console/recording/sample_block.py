@@ -1,4 +1,4 @@
-"""Blocks of samples: framed records with a checksum each, whose contents are one compressed stream.
+"""Blocks of samples, two minutes each: one compressed stream in records with a checksum.
 
     magic  seq  first seq of the block  wall time  position in the block  size  compressed size  CRC-32  compressed
 

@@ -1,6 +1,6 @@
-"""The blocks of a recording in time order: an index of the sealed ones, then the newest samples.
+"""The samples of a recording in time order: complete blocks (two minutes each) by an index, then the newest ones.
 
-Sealed blocks are decoded on demand, and a few are cached.
+Complete blocks are decoded on demand, and a few are cached.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The samples of a span with their frames, one after the other, and what is missing between them."""
+"""Iterate over the samples of a time span with their frames, and over the gaps between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make one file of a session that may be handed over: names replaced, statements without data, secrets masked.
+"""Write a shared copy of a session, one file for other people: names replaced, no data, secrets masked.
 
 Names are learnt from the whole session first, then it is written once more by the recording's own writer, sample by
 sample and event by event, so that its chain verifies; the finished file is searched for every original.

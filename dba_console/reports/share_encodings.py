@@ -1,4 +1,4 @@
-"""Replace text within what is written as in a URL, in base64 or in hexadecimal."""
+"""For shared copies: replace names in text that is URL-encoded, base64 or hexadecimal."""
 
 from __future__ import annotations
 

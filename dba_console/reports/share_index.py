@@ -1,4 +1,4 @@
-"""Find names in text: whole words, in any case; names that no ordinary word contains are found in longer words too."""
+"""For shared copies: find names in text, as whole words in any case, and uncommon names also inside longer words."""
 
 from __future__ import annotations
 

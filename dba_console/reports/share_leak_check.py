@@ -1,4 +1,4 @@
-"""The last search of a shared file: every original, in any case, as in a URL and in base64, in everything it contains.
+"""Search a finished shared copy for every original name, in any case, also URL-encoded and in base64.
 
 It reads the finished file as a recipient does, and knows nothing of how it was made.
 """

@@ -1,4 +1,4 @@
-"""Pseudonyms of names and addresses: one per original, the same everywhere, kept in a private map.
+"""For shared copies: pseudonyms of names and addresses, one per original, the same everywhere, kept in a private map.
 
 Names are learnt first and numbered in the order of their originals, so that rows sorted by name keep their order.
 Addresses of one subnet (/24, /64) stay in one subnet.

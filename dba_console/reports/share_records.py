@@ -1,4 +1,4 @@
-"""Which string of a record is what: rewrites samples, events and records of runs with a TextRewriter.
+"""For shared copies: declares which fields of samples, events and run records hold names, and replaces them.
 
 A string that is not declared here is text, so a new field cannot pass unseen: names that were learnt elsewhere are
 replaced in it too.

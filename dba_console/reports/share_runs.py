@@ -1,4 +1,4 @@
-"""Copy the runs of a session, and its files of output, with their text rewritten. Journals are chained anew."""
+"""For shared copies: copy the runs of a session and their output with names replaced. Journals get new hash chains."""
 
 from __future__ import annotations
 

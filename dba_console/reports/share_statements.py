@@ -1,4 +1,4 @@
-"""Statements without their data: literals become `$n`, comments are dropped, names are replaced as names."""
+"""For shared copies: SQL without data. Literals become `$n`, comments are dropped, identifiers are replaced."""
 
 from __future__ import annotations
 

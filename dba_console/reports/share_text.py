@@ -1,7 +1,7 @@
-"""Replace names, addresses, paths and data in text: names that were learnt from typed fields, and whatever stands where
-a name stands (`user=`, `role "…"`, `-h`, `user@host`, a URI).
+"""For shared copies: replace names, addresses, paths and data in text.
 
-The same code learns and replaces: while the map is learning, it returns what it is given.
+Names are those learnt from typed fields, and whatever stands where a name stands (`user=`, `role "…"`, `-h`,
+`user@host`, a URI). The same code learns and replaces: while the map is learning, it returns what it is given.
 """
 
 from __future__ import annotations

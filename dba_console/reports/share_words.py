@@ -1,4 +1,4 @@
-"""Words that are kept: SQL's own, and ordinary words, which only count as names where they stand as names."""
+"""For shared copies: SQL keywords and ordinary words, which are replaced only where a name stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The diary of a period, per server: findings, dumps and restores, runs, growth, dates to come, gaps.
+"""The summary of a period, per server: findings, dumps and restores, runs, growth, forecasts, gaps.
 
 A number without a source does not appear: what was not recorded is named as a gap, what could not be read as missing.
 """

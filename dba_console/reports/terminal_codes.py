@@ -1,4 +1,4 @@
-"""Lines of the screen as what a terminal takes (ECMA-48): whole screens, and what changed between two."""
+"""Lines of the screen as terminal escape sequences (ECMA-48): whole screens, or what changed between two."""
 
 from __future__ import annotations
 

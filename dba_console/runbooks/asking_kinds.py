@@ -1,4 +1,4 @@
-"""Kinds of blocks that ask the operator: confirmations, decisions, manual steps with evidence, inputs."""
+"""Kinds of blocks that ask the operator: confirmations, decisions, manual steps with a note, inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of block of a runbook."""
+"""Registry of the kinds of runbook blocks, and insertion of inputs into a plan's confirmations and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convert a fence into a block: parse its kind, attributes and settings, and the head of a runbook with its inputs."""
+"""Convert the fenced code blocks of a Markdown document into runbook blocks and inputs: kind, attributes, settings."""
 
 from __future__ import annotations
 

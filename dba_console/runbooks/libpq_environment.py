@@ -1,4 +1,4 @@
-"""Environment of a runbook's commands: libpq variables for the server of the run, and the secrets to redact."""
+"""libpq environment variables with which a command reaches the server of its run, and the secrets to redact."""
 
 from __future__ import annotations
 

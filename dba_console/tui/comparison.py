@@ -1,4 +1,4 @@
-"""The view that compares a kept moment with the moment shown: moving in time changes it."""
+"""The view that compares two times: the one kept by a key, and the one on the screen, which time travel changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table on the screen: its state (sorting, filter, scrolling, selection) and its layout as lines.
+"""A table on the screen: its state (sorting, filter, scrolling, selection), and its lines.
 
 The selection is a row's identity, never a position. It stays on its row through updates and sorting; if the row is
 gone, that is shown, and no other row is selected instead.

@@ -1,4 +1,4 @@
-"""What the terminal can do, read from the environment before Textual is loaded; and the end of the console with it.
+"""Detect what the terminal can do, before Textual is loaded; end the console when the terminal is gone.
 
 TERM is trusted and never changed, NO_COLOR is respected, and an unusable terminal is refused with a hint to the text
 command. Pure, except `configure_textual`, which sets Textual's switches (Textual reads them at import), and

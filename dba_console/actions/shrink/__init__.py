@@ -1,1 +1,1 @@
-"""Parts of the action `shrink-file`, which removes a big file: checks, stepwise truncation, pace of the cuts."""
+"""Parts of the action `shrink-file`, which deletes a big file: checks, stepwise truncation, pauses between steps."""

@@ -1,4 +1,4 @@
-"""Check a file before its removal: its kind, size and mount, and every reason to refuse it."""
+"""Check whether `shrink-file` may delete a file: kind, size, mount, the server it belongs to, who has it open."""
 
 from __future__ import annotations
 

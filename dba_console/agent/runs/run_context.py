@@ -1,4 +1,4 @@
-"""The services of the agent that a run uses."""
+"""What a run gets from the agent: clock, configuration, latest frame, target, and a function that emits events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Incidents of the practice ground: how each is caused, which finding should detect it, how it is undone.
+"""Base class of an incident of the demo: how it is caused, which finding should detect it, how it is undone.
 
 Each is real: no number is invented, no message faked. Its effects are limited to the practice server and to what it
 created itself; `end` and `own_data_directory` undo them, however the demo ends.

@@ -1,4 +1,4 @@
-"""One dump, restore or other long operation in full: description, progress, trouble, phases, objects, waiters.
+"""One dump, restore or other long operation in full: progress, problems, phases, objects, sessions it blocks.
 
 Uncertain values are marked where they appear and listed at the end: their sources, and what is unknown.
 """

@@ -1,4 +1,4 @@
-"""PostgreSQL's client programs, and what pg_restore reads from an archive. Loads no driver: a restore waits for it."""
+"""Find PostgreSQL's client programs, and run pg_restore on an archive. Loads no driver: a restore waits for it."""
 
 from __future__ import annotations
 

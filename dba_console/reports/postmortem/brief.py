@@ -1,4 +1,4 @@
-"""The short form of a postmortem: what fits on four pages. The long form is what it was made from."""
+"""The short form of a postmortem: the long form cut to four pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentence of an event in the short timeline: what happened to the server, and what was done about it."""
+"""The sentence for an event in the short timeline: what happened to the server, or what was done about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of an incident that both templates render.
+"""The facts of an incident as records, from which the Markdown and HTML templates of a postmortem are filled.
 
 Every text in it is sanitized and redacted. A value that is not known is None and says why; a number has its source.
 Times are wall time in microseconds on the axis of the first session.

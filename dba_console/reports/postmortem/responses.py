@@ -1,4 +1,4 @@
-"""What people did about an incident: acknowledgements, notes, and the runs that answer it or act on its subject."""
+"""How operators responded to an incident: acknowledgements, notes, and runs that address it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The span of a report, and the incident in it: one finding with those it is joined with."""
+"""The time span of a postmortem, and its incident: one finding with its causes and effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of an incident with how each is known, its summary in sentences, and the questions that are left to people."""
+"""The summary of an incident: its times and how each is known, a text, and questions that only people can answer."""
 
 from __future__ import annotations
 
