@@ -29,8 +29,8 @@ def policy_refusal(config: ActionsConfig, name: str, known: Collection[str], *, 
     names = (*known, SQL_ACT, COMMAND_ACT)
     for denied in config.deny:
         if denied not in names:
-            meant = suggest(denied, names) or f"known are {', '.join(names)}"
-            return f"actions.deny has an unknown action {denied!r}, so all changes are refused: {meant}"
+            suggestion = suggest(denied, names) or f"known are {', '.join(names)}"
+            return f"actions.deny has an unknown action {denied!r}, so all changes are refused: {suggestion}"
     if name in config.deny:
         return f"actions.deny forbids {name}"
     return None

@@ -40,7 +40,7 @@ _SELECTED = """
                     pg_catalog.unnest(%(states)s::int8[])) AS w (pid, start_us, query_us, xact_us, state_us)
 """
 # backend_start is NULL for a session this role may not see: its verdict is hidden, not gone.
-_JUDGED = f"""
+_VERDICTS = f"""
   SELECT a.pid, w.start_us, a.usename, a.datname, a.application_name, a.state, a.query_start, a.xact_start, a.query,
          CASE
            WHEN a.pid = pg_catalog.pg_backend_pid()
@@ -76,7 +76,7 @@ SELECT j.pid, j.verdict, j.usename::text AS "user", j.datname::text AS database,
        {_QUERY_TEXT} AS query, pg_catalog.octet_length(j.query) > pg_catalog.octet_length({_QUERY_TEXT})
          OR pg_catalog.octet_length(j.query) >= {_SERVER_CUTS_AT} AS cut,
        EXTRACT(epoch FROM pg_catalog.clock_timestamp() - j.xact_start)::float8 AS xact_age_s
-  FROM ({_JUDGED}) j
+  FROM ({_VERDICTS}) j
 """
 REMAINING = f"""
 SELECT a.pid, a.state, {_to_us_sql("a.query_start")} AS query_us
@@ -88,8 +88,8 @@ SELECT a.pid, a.state, {_to_us_sql("a.query_start")} AS query_us
 def _signal_statement(function: str) -> str:
     # Materialized: all verdicts are made before the first signal is sent.
     return f"""
-WITH judged AS MATERIALIZED ({_JUDGED})
-SELECT j.pid, pg_catalog.{function}(j.pid) AS sent FROM judged j WHERE j.verdict = 'may'
+WITH verdicts AS MATERIALIZED ({_VERDICTS})
+SELECT v.pid, pg_catalog.{function}(v.pid) AS sent FROM verdicts v WHERE v.verdict = 'may'
 """
 
 
@@ -169,24 +169,24 @@ class SignalBackend(Action):
             for row in context.require_connection().rows(SESSIONS, _params(settings.rows, settings))
         }
         verdicts = [(one, found.get((one.pid, _to_us(one.backend_start)))) for one in _distinct(settings.rows)]
-        meant = [(one, row) for one, row in verdicts if row is not None and row["verdict"] == "may"]
+        targets = [(one, row) for one, row in verdicts if row is not None and row["verdict"] == "may"]
         refused = [
             (one.pid, row["verdict"]) for one, row in verdicts if row is not None and row["verdict"] in _VERDICT_TEXTS
         ]
-        gone = len(verdicts) - len(meant) - len(refused)
-        rows = tuple(_session_row(settings, one, row) for one, row in meant)
-        values = {"sessions": len(meant), "active": sum(row["state"] == "active" for _, row in meant)}
+        gone = len(verdicts) - len(targets) - len(refused)
+        rows = tuple(_session_row(settings, one, row) for one, row in targets)
+        values = {"sessions": len(targets), "active": sum(row["state"] == "active" for _, row in targets)}
         # The operator named the set, so a session that is not signalled is never left out silently.
         refusal = "; ".join(f"process {pid} is {_VERDICT_TEXTS[why]}" for pid, why in refused[:5]) or None
         return ActionPreview(
-            text=_preview_text(settings, [row for _, row in meant], gone),
+            text=_preview_text(settings, [row for _, row in targets], gone),
             exact=_exact_text(settings, rows),
             values=values,
             refusal=refusal,
             hint="remove these sessions from the selection" if refusal else None,
             count=len(rows),
             rows=rows,
-            done=not meant and not refused,
+            done=not targets and not refused,
         )
 
     def act(

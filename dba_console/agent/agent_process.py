@@ -24,9 +24,9 @@ from dba_console.agent.listener import Listener
 from dba_console.agent.protocol import (
     PROTOCOL,
     Acknowledge,
+    AgentDescription,
     EndIfRefused,
     EventMessage,
-    Hello,
     Mark,
     Message,
     Note,
@@ -378,8 +378,8 @@ class Agent:
             **self._recording.self_part_fields(),
         )
 
-    def _welcome(self, peer: ConsoleConnection) -> tuple[Hello, list[bytes]]:
-        hello = Hello(
+    def _welcome(self, peer: ConsoleConnection) -> tuple[AgentDescription, list[bytes]]:
+        description = AgentDescription(
             protocol=PROTOCOL,
             version=__version__,
             pid=os.getpid(),
@@ -403,7 +403,7 @@ class Agent:
         first += self._runs.welcome(peer)
         if peer.greeting is not None and peer.greeting.role == "console":
             self._emit_event("console.attach", f"console attached: {peer.greeting.login}", who=peer.greeting.login)
-        return hello, first
+        return description, first
 
     def _request(self, peer: ConsoleConnection, message: Message) -> None:
         if self._runs.request(peer, message):

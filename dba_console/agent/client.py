@@ -11,11 +11,11 @@ from pathlib import Path
 from dba_console import __version__
 from dba_console.agent.protocol import (
     PROTOCOL,
+    AgentDescription,
     Bye,
     Deframer,
     EventMessage,
     Greeting,
-    Hello,
     Message,
     Notice,
     ProtocolError,
@@ -35,13 +35,15 @@ class AgentConnectionLost(Exception):
 
 
 class AgentClient:
-    """A connection to a running agent. `connect` returns it after the greeting; `hello` is the agent's answer."""
+    """A connection to a running agent. `connect` returns it after the greeting, which the agent answered."""
 
-    def __init__(self, connection: socket.socket, hello: Hello, deframer: Deframer, waiting: list[Message]) -> None:
+    def __init__(
+        self, connection: socket.socket, description: AgentDescription, deframer: Deframer, waiting: list[Message]
+    ) -> None:
         self._socket = connection
         self._deframer = deframer
         self._undelivered = waiting
-        self.hello = hello
+        self.agent_description = description
 
     @classmethod
     def connect(cls, path: Path | str, *, role: str = "console", timeout_s: float = 3.0) -> AgentClient:
@@ -85,8 +87,8 @@ class AgentClient:
             first = messages[0]
             if isinstance(first, Bye):
                 raise ConnectError(f"the agent refused the connection: {first.reason}")
-            if not isinstance(first, Hello):
-                raise ProtocolError("the first message is not a hello")
+            if not isinstance(first, AgentDescription):
+                raise ProtocolError("the first message is not the agent's description")
             return cls(connection, first, deframer, messages[1:])
         raise ProtocolError("connection closed before an answer")
 

@@ -19,7 +19,7 @@ from typing import NoReturn
 import msgspec
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
-from dba_console.agent.protocol import EndIfRefused, Hello, Notice
+from dba_console.agent.protocol import AgentDescription, EndIfRefused, Notice
 from dba_console.agent.target_lock import TargetLock, socket_path
 from dba_console.core import paths
 from dba_console.core.config import Config
@@ -52,7 +52,7 @@ def end_if_refused(path: Path, key: str, conninfo: str) -> bool:
     except ConsoleError:
         return False
     try:
-        if not should_replace(client.hello, conninfo):
+        if not should_replace(client.agent_description, conninfo):
             return False
         client.send(EndIfRefused())
         return _has_ended(client, TargetLock(key))
@@ -62,10 +62,10 @@ def end_if_refused(path: Path, key: str, conninfo: str) -> bool:
         client.close()
 
 
-def should_replace(hello: Hello, conninfo: str) -> bool:
+def should_replace(description: AgentDescription, conninfo: str) -> bool:
     """Return whether PostgreSQL never let that agent in, and might let in this caller."""
-    return bool(hello.refused) and (
-        holds_secret(conninfo) or _credential_environment(hello.pid) != _credential_variables(os.environb)
+    return bool(description.refused) and (
+        holds_secret(conninfo) or _credential_environment(description.pid) != _credential_variables(os.environb)
     )
 
 
@@ -79,9 +79,9 @@ def _has_ended(client: AgentClient, lock: TargetLock) -> bool:
                 return False
     except AgentConnectionLost:
         # It has sent its last message; the process ends after that.
-        while lock.holder() == client.hello.pid and time.monotonic() < until:
+        while lock.holder() == client.agent_description.pid and time.monotonic() < until:
             pause.wait(POLL_S)
-    return lock.holder() != client.hello.pid
+    return lock.holder() != client.agent_description.pid
 
 
 def _credential_environment(pid: int) -> dict[bytes, bytes] | None:
@@ -290,18 +290,18 @@ def list_agents() -> list[RunningAgent]:
             client = AgentClient.connect(path, role="show", timeout_s=3.0)  # the host may be very busy
         except ConsoleError:
             continue
-        hello = client.hello
+        description = client.agent_description
         client.close()
         found.append(
             RunningAgent(
                 key=path.stem,
                 path=path,
-                pid=hello.pid,
-                target=hello.target,
-                session=hello.session,
-                consoles=hello.consoles,
-                started_us=hello.started_us,
-                conninfo=hello.conninfo,
+                pid=description.pid,
+                target=description.target,
+                session=description.session,
+                consoles=description.consoles,
+                started_us=description.started_us,
+                conninfo=description.conninfo,
             )
         )
     return sorted(found, key=lambda agent: agent.started_us, reverse=True)

@@ -19,9 +19,9 @@ from dba_console.agent.console_connection import SAMPLE, UNSENT_ANSWERS_LIMIT, C
 from dba_console.agent.protocol import (
     PROTOCOL,
     REQUEST_LIMIT,
+    AgentDescription,
     Bye,
     Greeting,
-    Hello,
     Message,
     Notice,
     ProtocolError,
@@ -43,8 +43,8 @@ PushToConsole = Callable[[ConsoleConnection], None]
 class Listener:
     """Serves consoles on a unix socket until closed.
 
-    `welcome` returns the hello and the first messages for a new console; `request` is called with each request of a
-    greeted console; `left` when one has gone. All three are called on the listener's thread.
+    `welcome` returns the agent's description and the first messages for a new console; `request` is called with each
+    request of a greeted console; `left` when one has gone. All three are called on the listener's thread.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Listener:
         path: Path,
         clock: Clock,
         *,
-        welcome: Callable[[ConsoleConnection], tuple[Hello, list[bytes]]],
+        welcome: Callable[[ConsoleConnection], tuple[AgentDescription, list[bytes]]],
         request: Callable[[ConsoleConnection, Message], None],
         left: Callable[[ConsoleConnection], None],
     ) -> None:
@@ -207,8 +207,8 @@ class Listener:
     def _greet(self, peer: ConsoleConnection, greeting: Greeting) -> None:
         peer.greeting = greeting
         peer.deframer.limit = REQUEST_LIMIT
-        hello, first = self._welcome(peer)
-        peer.push(pack(hello), sample=False)
+        description, first = self._welcome(peer)
+        peer.push(pack(description), sample=False)
         if (missed := self._missed.pop(peer.pid, None)) is not None:
             text = (
                 f"this console was disconnected because it read nothing for {STALLED_S:.0f} s; {missed} samples missed"

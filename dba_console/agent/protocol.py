@@ -54,7 +54,7 @@ class OpenRun(Struct, kw_only=True):
     """It waits for an answer."""
 
 
-class Hello(Struct, kw_only=True):
+class AgentDescription(Struct, kw_only=True):
     """The agent's answer to a greeting it accepts."""
 
     protocol: int
@@ -249,11 +249,11 @@ RunReply = RunViewMessage | RunLines | RunRefused
 Request = Mark | Note | Acknowledge | Silence | EndIfRefused | RunRequest
 """Requests of a console to the agent."""
 
-Message = Greeting | Hello | Notice | Bye | Request | SampleMessage | EventMessage | RunReply
+Message = Greeting | AgentDescription | Notice | Bye | Request | SampleMessage | EventMessage | RunReply
 
 _LETTERS: dict[type[Any], bytes] = {
     Greeting: b"g",
-    Hello: b"H",
+    AgentDescription: b"H",
     Notice: b"N",
     Bye: b"B",
     Mark: b"m",

@@ -33,8 +33,8 @@ def parse(arguments: Sequence[str]) -> ConsoleArguments:
         if argument in ("--mouse", "--no-mouse"):
             mouse = argument == "--mouse"
         elif argument.startswith("-"):
-            meant = suggest(argument, _OPTIONS, what="options:")
-            raise UsageError(f"no such option: {argument}", hint=f"{meant}; see `dba-console --help`")
+            suggestion = suggest(argument, _OPTIONS, what="options:")
+            raise UsageError(f"no such option: {argument}", hint=f"{suggestion}; see `dba-console --help`")
         elif target is None:
             target = argument
         else:

@@ -111,7 +111,7 @@ def _attach_to_agent(target: Target) -> _AgentSource | None:
 
 def _usable(agent: _AgentSource, target: Target) -> _AgentSource | None:
     """Return None for an agent that could never connect if this command may be able to."""
-    if not should_replace(agent.hello, target.conninfo):
+    if not should_replace(agent.agent_description, target.conninfo):
         return agent
     agent.close()
     return None
@@ -123,9 +123,9 @@ class _AgentSource:
 
     def __init__(self, path: Path) -> None:
         self._client = AgentClient.connect(path, role="show")
-        self.hello = self._client.hello
-        self.session = self.hello.session
-        self.source = f"the running agent (pid {self.hello.pid})"
+        self.agent_description = self._client.agent_description
+        self.session = self.agent_description.session
+        self.source = f"the running agent (pid {self.agent_description.pid})"
         self._picture = Picture()
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
 

@@ -205,8 +205,8 @@ class TriggeredIncident:
             client = AgentClient.connect(path, role="show")
         except ConnectError:
             return None
-        if client.hello.session is not None:
-            self._session = Path(client.hello.session)
+        if client.agent_description.session is not None:
+            self._session = Path(client.agent_description.session)
         return client
 
 

@@ -353,7 +353,7 @@ class Recording:
                 self._mark_damaged(position, error)
 
     def points(self, from_us: int, to_us: int) -> list[tuple[int, Point]]:
-        """Return the chart values of the ticks between two times, inclusive, without decoding sealed samples."""
+        """Return the chart values between two times, inclusive; samples of complete blocks are not decoded."""
         found: list[tuple[int, Point]] = []
         for position in self._timeline.find_overlapping(from_us, to_us):
             try:

@@ -47,7 +47,7 @@ class BlockIndex:
     def find_position(self, wall_us: int, following: Sequence[tuple[int, int]] = ()) -> int:
         """Return the last block that starts at or before that time, -1 if all start later.
 
-        `following`: first and last time of unsealed blocks, which come after the others.
+        `following`: first and last time of incomplete blocks, which come after the others.
         """
         firsts = [*self.first_us[-1:], *(first for first, _ in following)]
         if not self._ascending or any(later < earlier for earlier, later in pairwise(firsts)):
@@ -151,7 +151,7 @@ class Timeline:
         return [at for at, (first, last) in enumerate(spans) if (first <= to_us and last >= from_us) or last < first]
 
     def sealed_seq(self, position: int) -> int | None:
-        """Return the stored number of a sealed block, None for an unsealed one."""
+        """Return the stored number of a complete block, None for an incomplete one."""
         return self._index.seqs[position] if position < len(self._index) else None
 
     def block(self, position: int) -> SampleBlock:

@@ -323,8 +323,8 @@ class _Stored(NamedTuple):
         lines = list(recording.output())
         tail = recording.stored.tail()
         blocks = recording.stored.blocks()
-        sealed = {entry.first_seq for entry in blocks}
-        tail = [row for row in tail if SampleRecord.read(row).base_seq not in sealed]
+        complete = {entry.first_seq for entry in blocks}
+        tail = [row for row in tail if SampleRecord.read(row).base_seq not in complete]
         # As they were recorded: a note about an earlier moment is listed there.
         events = sorted(recording.events(), key=lambda event: event.seq)
         return cls(events, lines, recording.gaps(), blocks, tail, left_out)

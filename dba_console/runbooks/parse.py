@@ -328,12 +328,12 @@ def _swallowed(lines: Sequence[str], tokens: Sequence[Token], problems: Problems
             if line.startswith(" "):
                 problems.add(at + 1, "a block with braces is indented", "start it at the beginning of the line")
             continue
-        around = next((fence for fence in fences if fence.map and fence.map[0] < at < fence.map[1]), None)
-        if around is not None:
-            if not _may_hold(around, line):
+        enclosing = next((fence for fence in fences if fence.map and fence.map[0] < at < fence.map[1]), None)
+        if enclosing is not None:
+            if not _may_hold(enclosing, line):
                 problems.add(
                     at + 1,
-                    f"this block would not run: it is inside the one opened in line {_line(around)}",
+                    f"this block would not run: it is inside the one opened in line {_line(enclosing)}",
                     "close that one first; a fence that shows a fence needs a longer mark",
                 )
         elif not _commented(lines, tokens, at):
@@ -359,11 +359,11 @@ def _closed(lines: Sequence[str], token: Token) -> bool:
     return bool(last) and set(last) == {token.markup[0]} and len(last) >= len(token.markup)
 
 
-def _may_hold(around: Token, line: str) -> bool:
+def _may_hold(enclosing: Token, line: str) -> bool:
     """Return whether a fence shows the line as an example: without braces, and with longer marks."""
     marks = _MARKS.match(line)
     inner = marks[1] if marks else ""
-    return "{" not in around.info and (inner[:1] != around.markup[0] or len(inner) < len(around.markup))
+    return "{" not in enclosing.info and (inner[:1] != enclosing.markup[0] or len(inner) < len(enclosing.markup))
 
 
 def _commented(lines: Sequence[str], tokens: Sequence[Token], at: int) -> bool:

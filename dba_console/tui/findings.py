@@ -124,9 +124,9 @@ def _chart_history(scene: Scene, one: Finding) -> ChartHistory:
     since_us = parse_rfc3339(one.since)
     if since_us is None or scene.frame is None or scene.frame.at_us - since_us < RECENT_START_US:
         return scene.history
-    around = scene.history_around(since_us)
-    known = around is not None and any(around.series(name) for name in (*one.series, *CONTEXT_SERIES))
-    return around if around is not None and known else scene.history
+    recorded = scene.history_around(since_us)
+    known = recorded is not None and any(recorded.series(name) for name in (*one.series, *CONTEXT_SERIES))
+    return recorded if recorded is not None and known else scene.history
 
 
 def find_finding(frame: Frame, finding_id: str) -> Finding | None:

@@ -182,16 +182,23 @@ class LiveFeed:
             self.mailbox.put(AgentConnectionChanged("lost", redact(why)))
 
     def _report_attached(self, client: AgentClient) -> None:
-        hello = client.hello
+        agent = client.agent_description
+        directory = None if agent.session is None else Path(agent.session)
         self.session = Session(
-            hello.target, hello.hostname, hello.started_us, hello.interval_s, hello.grace_s, tuple(hello.runs),
-            hello.key, None if hello.session is None else Path(hello.session),
-        )  # fmt: skip
-        if hello.session != self._session_directory:
-            self._session_directory = hello.session
+            agent.target,
+            agent.hostname,
+            agent.started_us,
+            agent.interval_s,
+            agent.grace_s,
+            tuple(agent.runs),
+            agent.key,
+            directory,
+        )
+        if agent.session != self._session_directory:
+            self._session_directory = agent.session
             if self.recording is not None:
                 self.recording.close()
-            self.recording = None if hello.session is None else self._open_reader(Path(hello.session))
+            self.recording = None if directory is None else self._open_reader(directory)
         self._outbox.use(client)
         self._attached = self._ever_attached = True
         self.mailbox.put(AgentConnectionChanged("attached", session=self.session))

@@ -129,7 +129,7 @@ def _pid_listening_on(path: Path) -> int | None:
     except ConsoleError:
         return None
     client.close()
-    return client.hello.pid
+    return client.agent_description.pid
 
 
 def environment(directory: Path) -> dict[str, str]:

@@ -81,7 +81,7 @@ def refused_agent_pid(console: Console) -> int:
 
     def seen() -> int | None:
         with closing(AgentClient.connect(next(iter(console.runtime.glob("*.sock"))), role="show")) as client:
-            return client.hello.pid if client.hello.refused else None
+            return client.agent_description.pid if client.agent_description.refused else None
 
     return wait_until(seen, LIMIT_S, what="the refusal")
 

@@ -42,7 +42,7 @@ def test_many_consoles_started_at_once_share_one_agent(target: Target) -> None:
 
     def console() -> None:
         client = AgentClient.connect(start_agent(target, Config()).wait(), timeout_s=60.0)
-        pids.append(client.hello.pid)
+        pids.append(client.agent_description.pid)
         client.close()
 
     threads = [threading.Thread(target=console) for _ in range(5)]
@@ -57,8 +57,8 @@ def test_many_consoles_started_at_once_share_one_agent(target: Target) -> None:
 def test_an_agent_without_consoles_ends_after_its_grace_time(target: Target) -> None:
     config = Config(agent=AgentConfig(grace="5s"))
     client = AgentClient.connect(start_agent(target, config).wait(), timeout_s=60.0)
-    pid = client.hello.pid
-    assert client.hello.grace_s == 5.0
+    pid = client.agent_description.pid
+    assert client.agent_description.grace_s == 5.0
     client.close()
     wait_until(lambda: not list_agents(), 120, what="the end of the grace time")
     wait_until(lambda: not Path(f"/proc/{pid}/exe").exists(), 120, what="the end of the process")
@@ -66,8 +66,8 @@ def test_an_agent_without_consoles_ends_after_its_grace_time(target: Target) -> 
 
 def test_an_agent_outlives_the_session_that_started_it(target: Target) -> None:
     client = AgentClient.connect(start_agent(target, Config()).wait())
-    assert os.getsid(client.hello.pid) == client.hello.pid
-    assert os.getsid(client.hello.pid) != os.getsid(0)
+    assert os.getsid(client.agent_description.pid) == client.agent_description.pid
+    assert os.getsid(client.agent_description.pid) != os.getsid(0)
     client.close()
 
 

@@ -162,8 +162,8 @@ class Console:
                 suppress(ConnectError),
                 closing(AgentClient.connect(path, role="show", timeout_s=LISTEN_LIMIT_S)) as client,
             ):
-                if client.hello.pid == process.pid:
-                    return Agent(process, path, client.hello.target)
+                if client.agent_description.pid == process.pid:
+                    return Agent(process, path, client.agent_description.target)
         return None
 
     @staticmethod

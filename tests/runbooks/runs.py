@@ -352,7 +352,7 @@ def _listening(console: Console, agent: Agent) -> tuple[Path, str] | None:
         except ConnectError:
             continue
         client.close()
-        return path, client.hello.target
+        return path, client.agent_description.target
     return None
 
 

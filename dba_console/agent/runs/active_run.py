@@ -51,7 +51,7 @@ class ActiveRun:
         service: RunService, sessions: Path,
         reply_to: str, *, is_secondary: bool = False,
     ) -> None:  # fmt: skip
-        self._make, self.around, self.side, self._sessions = make, context, service, sessions
+        self._make, self.context, self.service, self._sessions = make, context, service, sessions
         self._reply_to = reply_to
         self.beside = is_secondary
         """Started beside another run: it reverts settings, or is refused once its document is read."""
@@ -143,13 +143,13 @@ class ActiveRun:
         """Handle a console that has left. The run continues, and waits at its next question."""
         if peer is self.driver:
             self.driver = None
-            self.side.push_view(self)
+            self.service.push_view(self)
 
     def _set_driver(self, peer: ConsoleConnection, person: ConsoleOperator) -> None:
         before, self.driver, self.person = self.person, peer, person
         if self.execution is not None and before != person:
             self.execution.queue_record(taken_over(person.name, before.name))
-        self.side.push_view(self)
+        self.service.push_view(self)
 
     def _control(self, person: ConsoleOperator, request: RunControl) -> str | None:
         who = person.name
@@ -185,15 +185,15 @@ class ActiveRun:
     # -- views, on the run's thread ------------------------------------------------------------------------------
 
     def changed(self, execution: RunExecution, force: bool) -> None:
-        now = self.around.clock.mono_us()
+        now = self.context.clock.mono_us()
         if not force and now - self._shown_us < SHOW_US:
             return
         self._shown_us = now
         self.shown = execution.masked(run_view(execution.plan, execution.state, self._live_state(execution)))
-        self.side.push_view(self)
+        self.service.push_view(self)
 
     def rejected(self, execution: RunExecution, text: str) -> None:
-        self.side.refuse(self._answered_by, RunRefused(text=redact(text), reply_to=execution.run))
+        self.service.refuse(self._answered_by, RunRefused(text=redact(text), reply_to=execution.run))
 
     def _questions_changed(self) -> None:
         if self.execution is not None:
@@ -201,7 +201,7 @@ class ActiveRun:
 
     def _live_state(self, execution: RunExecution) -> LiveStatus:
         return LiveStatus(
-            now_us=self.around.clock.wall_us(),
+            now_us=self.context.clock.wall_us(),
             directory=str(execution.directory),
             driver=self.person.console if self.driver is not None else "",
             question=self.questions.question,
@@ -217,10 +217,10 @@ class ActiveRun:
         try:
             self._execute()
         except Exception as error:
-            self.around.emit(self._internal_error_event(error))
+            self.context.emit(self._internal_error_event(error))
         finally:
             self.is_over = True
-            self.side.run_ended(self)
+            self.service.run_ended(self)
 
     def _execute(self) -> None:
         try:
@@ -234,14 +234,14 @@ class ActiveRun:
         self.execution = execution
         try:
             self._about, self._usual = read_typical_durations(
-                self._sessions, execution.plan, execution.state.identity, execution.order.values, self.around.clock
+                self._sessions, execution.plan, execution.state.identity, execution.order.values, self.context.clock
             )
             self.changed(execution, True)
             execution.walk()
         except Exception as error:
             # The run stays as its journal has it, and can be resumed.
             execution.interrupt(f"internal error: {internal_error_text(error)}")
-            self.around.emit(self._internal_error_event(error))
+            self.context.emit(self._internal_error_event(error))
         finally:
             # A client that sees the end may start another run at once.
             self.is_over = execution.ending is not None
@@ -251,13 +251,13 @@ class ActiveRun:
                 execution.close()  # even if showing fails, so that the run can be resumed
         if execution.ending is not None:
             summary = execution.masked(summarize(execution.plan, execution.state, self._usual, about=self._about))
-            write_summary(execution.directory, summary, self.around.clock)
+            write_summary(execution.directory, summary, self.context.clock)
 
     def _refuse(self, text: str, hint: str | None, code: int) -> None:
-        self.side.refuse(self.driver, RunRefused(text=text, hint=hint, code=int(code), reply_to=self._reply_to))
+        self.service.refuse(self.driver, RunRefused(text=text, hint=hint, code=int(code), reply_to=self._reply_to))
 
     def _internal_error_event(self, error: Exception) -> Event:
-        clock, execution = self.around.clock, self.execution
+        clock, execution = self.context.clock, self.execution
         run = f"the run {execution.run}" if execution is not None else "a run"
         text = f"{run} was interrupted by an internal error: {internal_error_text(error)}"
         return Event(

@@ -165,7 +165,7 @@ class RunExecution:
         active_run: ActiveRun,
     ) -> None:
         self.run = journal.run
-        self.order, self.context, self._active_run = order, active_run.around, active_run
+        self.order, self.context, self._active_run = order, active_run.context, active_run
         context, self.questions, self.controls = self.context, active_run.questions, active_run.controls
         self.plan = bind_inputs(order.plan, order.values)
         self.directory = journal.directory
@@ -186,8 +186,8 @@ class RunExecution:
             context.config,
             context.clock,
             on_mark=self._record_mark,
-            meant=self._confirm_restart,
-            met=self._record_server,
+            confirm_restart=self._confirm_restart,
+            record_server=self._record_server,
             known=_identified_servers(records),
         )
         checks = ReadOnlyChecks(self.state, order.values, order.secret, self.servers, context)
@@ -370,7 +370,7 @@ class RunExecution:
 
     def _print(self, block: str, lines: list[OutputLine], dropped: int) -> None:
         self.lines.add(block, lines)
-        self._active_run.side.push_lines(self.run, block, lines, dropped)
+        self._active_run.service.push_lines(self.run, block, lines, dropped)
 
 
 def _mask_shown(secrets: Sequence[str], target: str) -> TextMask:

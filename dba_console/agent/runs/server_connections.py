@@ -34,9 +34,13 @@ class RunServer:
     """One server of a run. Used only by the run's thread."""
 
     def __init__(
-        self, connection: ActingConnection, planned: ServerIdentity | None, meant: ConfirmRestart, name: str = ""
+        self,
+        connection: ActingConnection,
+        planned: ServerIdentity | None,
+        confirm_restart: ConfirmRestart,
+        name: str = "",
     ) -> None:
-        self.connection, self._confirm_restart, self._name = connection, meant, name
+        self.connection, self._confirm_restart, self._name = connection, confirm_restart, name
         self.connection.planned = planned
 
     @property
@@ -101,11 +105,11 @@ class RunServers:
         config: Config,
         clock: Clock,
         on_mark: Callable[[StatementMark], None],
-        meant: ConfirmRestart,
-        met: RecordServer,
+        confirm_restart: ConfirmRestart,
+        record_server: RecordServer,
         known: Mapping[str, ServerIdentity],
     ) -> None:
-        self._confirm_restart, self._record_server, self._known = meant, met, known
+        self._confirm_restart, self._record_server, self._known = confirm_restart, record_server, known
         self._run, self._config, self._clock, self._on_mark = run, config, clock, on_mark
         self._target = target
         self.own = None if planned is None else self._server(target.conninfo, planned)

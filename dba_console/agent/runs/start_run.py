@@ -53,7 +53,7 @@ def start_run(active_run: ActiveRun, request: RunBegin, who: str, active_text: s
     """Plan a run and record that. `active_text`: the active run, beside which only settings may be reverted. Raises
     ConsoleError if it cannot be created; then there is no run.
     """
-    order, context = read_run_request(request), active_run.around
+    order, context = read_run_request(request), active_run.context
     refuse_second_run(order.plan, active_text)
     session = _wait_for_session(context, active_run.questions)
     _refuse_masked(order)
@@ -114,7 +114,7 @@ def _wait_for_session(context: RunContext, questions: OperatorQuestions) -> Path
 
 def resume_run(active_run: ActiveRun, directory: Path, request: RunResume, who: str, active_text: str) -> RunExecution:
     """Reopen the run in that directory, to resume it. Raises ConsoleError if that is not possible."""
-    stored_run, context = compare_with_sessions(read_run(directory)), active_run.around
+    stored_run, context = compare_with_sessions(read_run(directory)), active_run.context
     order = restore_run_request(stored_run, request.inputs, ending=bool(request.abort))
     refuse_second_run(order.plan, active_text)
     if not request.abort:

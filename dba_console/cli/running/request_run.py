@@ -234,10 +234,11 @@ def request_and_follow(
     if options.on_screen:
         return open_agent(launch.wait, lambda: start_agent(target, config).wait(), target.name, config, request)
     client = AgentClient.connect(launch.wait())
-    if should_replace(client.hello, target.conninfo):
+    if should_replace(client.agent_description, target.conninfo):
+        pid = client.agent_description.pid
         print(
-            f"warning: PostgreSQL refuses the login of the running agent (pid {client.hello.pid}), which was started "
-            f"with other credentials\nhint: end it with `kill {client.hello.pid}`, then run the command again",
+            f"warning: PostgreSQL refuses the login of the running agent (pid {pid}), which was started with other "
+            f"credentials\nhint: end it with `kill {pid}`, then run the command again",
             file=sys.stderr,
         )
     run_client = RunClient(
@@ -245,7 +246,7 @@ def request_and_follow(
         can_ask=options.can_ask,
         run="" if isinstance(request, RunBegin) else request.run,
         every_change=options.json,
-        other_runs=[one.run for one in client.hello.runs],
+        other_runs=[one.run for one in client.agent_description.runs],
     )
     keyboard = Keyboard(sys.stdin.fileno(), terminal=sys.stdin.isatty()) if options.can_ask else None
     try:
@@ -269,7 +270,7 @@ def _wait_for_run(client: AgentClient, run: str) -> None:
 
     Returns after FIND_RUN_TIMEOUT_S anyway; the agent then reports that there is no such run. Raises ConnectError.
     """
-    if any(one.run == run for one in client.hello.runs):
+    if any(one.run == run for one in client.agent_description.runs):
         return
     until = time.monotonic() + FIND_RUN_TIMEOUT_S
     try:

@@ -210,13 +210,13 @@ def _disk_bottleneck(util_pct: float | None, kind: str, what: str) -> Bottleneck
 def _job_limit(curve: JobsCurve, run: TrialRun, ceiling: str) -> Bottleneck:
     per_job = max(1e-3, run.jobs * (run.wall_s - run.startup_s))
     if run.client_s / per_job >= BUSY_SHARE:
-        side = "; each job is limited by its pg_dump process, which compresses"
+        limit_text = "; each job is limited by its pg_dump process, which compresses"
     elif run.server_s is not None and run.server_s / per_job >= BUSY_SHARE:
-        side = "; each job is limited by its backend, which reads and formats"
+        limit_text = "; each job is limited by its backend, which reads and formats"
     else:
-        side = ""
+        limit_text = ""
     kind = {"connections": "connections", "tables": "tables"}.get(ceiling.split(":")[0], "most")
-    return Bottleneck(kind, f"{ceiling.partition(':')[2].strip()}{side}")
+    return Bottleneck(kind, f"{ceiling.partition(':')[2].strip()}{limit_text}")
 
 
 def measurement_notes(runs: Sequence[TrialRun], table_bytes: int, cpus: int, memory: int | None) -> tuple[str, ...]:

@@ -59,9 +59,9 @@ def _short_timeline(incident: IncidentFacts) -> list[TimelineRow]:
     before = [row for row in listed if row.at_us < first_us]
     after = [row for row in listed if row.at_us > last_us]
     within = [row for row in listed if first_us <= row.at_us <= last_us]
-    around = [limit_rows(part, MAX_AROUND, lambda row: row.rank)[0] for part in (before[::-1], after)]
-    most = MAX_ROWS - sum(len(part) for part in around)
-    return [*around[0][::-1], *limit_rows(within, most, lambda row: row.rank)[0], *around[1]]
+    context = [limit_rows(part, MAX_AROUND, lambda row: row.rank)[0] for part in (before[::-1], after)]
+    most = MAX_ROWS - sum(len(part) for part in context)
+    return [*context[0][::-1], *limit_rows(within, most, lambda row: row.rank)[0], *context[1]]
 
 
 def _core(incident: IncidentFacts) -> tuple[int, int]:

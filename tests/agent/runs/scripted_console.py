@@ -61,7 +61,7 @@ class Operator:
     @property
     def runs(self) -> list[OpenRun]:
         """Those that were open when this console attached."""
-        return self.client.hello.runs
+        return self.client.agent_description.runs
 
     def begin(self, text: str, inputs: Mapping[str, str] | None = None, *, rehearse: bool = False) -> RunView:
         """Ask for a run and wait for its first view. Raises WaitTimeout if it is refused."""

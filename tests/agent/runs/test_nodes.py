@@ -61,7 +61,7 @@ class RunOverAgents:
         done = subprocess.run([*command, *inputs, *given], capture_output=True, text=True, check=False)
         [socket] = (self.directory / "run").glob("*.sock")
         ending = Operator.attach(socket)
-        os.kill(ending.client.hello.pid, signal.SIGTERM)
+        os.kill(ending.client.agent_description.pid, signal.SIGTERM)
         ending.until_gone()
         ending.close()
         return done

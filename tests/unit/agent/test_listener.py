@@ -18,10 +18,10 @@ from dba_console.agent.listener import STALLED_S, Listener
 from dba_console.agent.protocol import (
     GREETING_LIMIT,
     PROTOCOL,
+    AgentDescription,
     Bye,
     Deframer,
     Greeting,
-    Hello,
     Mark,
     Message,
     Notice,
@@ -58,12 +58,12 @@ class ListenerCalls:
             client.close()
         self.listener.close("the test is over")
 
-    def _welcome(self, _: ConsoleConnection) -> tuple[Hello, list[bytes]]:
-        hello = Hello(
+    def _welcome(self, _: ConsoleConnection) -> tuple[AgentDescription, list[bytes]]:
+        description = AgentDescription(
             protocol=PROTOCOL, version="x", pid=os.getpid(), boot="b", target="t", key="k", session=None, started_us=0,
             interval_s=1.0, grace_s=None, consoles=0, hostname="h",
         )  # fmt: skip
-        return hello, [pack_sample(b"first", {})]
+        return description, [pack_sample(b"first", {})]
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_only_the_owner_can_reach_the_socket(calls: ListenerCalls) -> None:
 
 def test_a_console_is_welcomed_and_gets_the_newest_frame_at_once(calls: ListenerCalls) -> None:
     client = calls.attach()
-    assert client.hello.target == "t"
+    assert client.agent_description.target == "t"
     assert client.receive(5) == SampleMessage(data=b"first")
 
 
@@ -206,7 +206,7 @@ def test_a_stale_socket_is_taken_over(tmp_path: Path) -> None:
     dead.close()
     calls = ListenerCalls(path)
     client = calls.attach()
-    assert client.hello.key == "k"
+    assert client.agent_description.key == "k"
     calls.close()
 
 

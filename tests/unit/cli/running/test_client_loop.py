@@ -14,7 +14,16 @@ import pytest
 from msgspec import structs
 
 from dba_console.agent.client import AgentClient
-from dba_console.agent.protocol import PROTOCOL, Deframer, Hello, Message, RunAnswer, RunControl, RunViewMessage, pack
+from dba_console.agent.protocol import (
+    PROTOCOL,
+    AgentDescription,
+    Deframer,
+    Message,
+    RunAnswer,
+    RunControl,
+    RunViewMessage,
+    pack,
+)
 from dba_console.cli.running.answers import GivenAnswers
 from dba_console.cli.running.changes import RunChange
 from dba_console.cli.running.request_run import Keyboard, follow
@@ -27,7 +36,7 @@ from tests.walkthrough.sample_views import DROP, ENDED, TYPED
 START = Question(id=1, kind="start", text="Start?")
 SECRET = Question(id=3, kind="input", text="The password?", secret=True)
 PLANNED = structs.replace(DROP, state="planned", question=START)
-HELLO = Hello(
+DESCRIPTION = AgentDescription(
     protocol=PROTOCOL, version="0", pid=1, boot="b", target="db2", key="k", session=None, started_us=0, interval_s=1.0,
     grace_s=None, consoles=1, hostname="db2",
 )  # fmt: skip
@@ -40,7 +49,7 @@ class Agent:
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair()
         self._ours.settimeout(WAIT_S)
-        self.client = AgentClient(theirs, HELLO, Deframer(), [])
+        self.client = AgentClient(theirs, DESCRIPTION, Deframer(), [])
         self._deframer = Deframer()
         self.heard: list[Message] = []
 
