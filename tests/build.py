@@ -12,18 +12,18 @@ from typing import Any
 
 from dba_console.clusters.subject.panel import ClusterPanel, NodeRow, NodeSlot, PoolerRow
 from dba_console.watch.block_devices import Device
+from dba_console.watch.console.panel import EventRow, EventsPanel
 from dba_console.watch.disks.panel import DatabaseRow, DisksPanel, MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import (
     Connections,
-    Events,
     Finding,
     Frame,
     SelfFrame,
     TargetFrame,
 )
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.frames.rows import ConnectionGroup, EventRow
+from dba_console.watch.frames.rows import ConnectionGroup
 from dba_console.watch.io.panel import IoPanel, ServerIoRow
 from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.memory.panel import MemoryPanel, NumaRow
@@ -123,6 +123,7 @@ def busy_frame() -> Frame:
         connections=_connections(),
         panels={
             "disks": _disks(),
+            "events": _events(),
             "io": _io(),
             "locks": _locks(),
             "memory": _memory(),
@@ -133,7 +134,6 @@ def busy_frame() -> Frame:
             "server": _server(),
             "sessions": _sessions(),
         },
-        events=_events(),
         findings=_findings(),
         own=_own(),
     )
@@ -677,8 +677,8 @@ def _session(
     )
 
 
-def _events() -> Events:
-    return Events(
+def _events() -> EventsPanel:
+    return EventsPanel(
         age_s=0.0,
         rows=[
             EventRow(at="2026-11-20T14:44:48Z", kind="session.start", tag="DBACONSOLE", text="recording db2", seq=1),

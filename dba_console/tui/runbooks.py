@@ -16,7 +16,7 @@ from dba_console.tui.loaders import RunbooksArrived
 from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.events import severity_sign, severity_style
+from dba_console.watch.panels.event_symbols import severity_sign, severity_style
 from dba_console.watch.panels.findings import sort_by_urgency, urgent_findings
 from dba_console.watch.panels.overview import title_rule
 from dba_console.watch.panels.text_elements import (

@@ -37,7 +37,7 @@ SUBJECTS = (
     Subject("replication", "dba_console.watch.replication"),
     Subject("disks", "dba_console.watch.disks"),
     Subject("sessions", "dba_console.watch.sessions", has_rules=False),
-    Subject("events"),
+    Subject("events", "dba_console.watch.console"),
     Subject("cluster", "dba_console.clusters.subject"),
     Subject("server", "dba_console.watch.server"),
 )

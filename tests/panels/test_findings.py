@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.watch.console.panel import EventRow
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.panels.findings import (
     all_evidence_lines,
     chart_period,

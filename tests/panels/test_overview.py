@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.watch.console.panel import EventRow
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Connections, Frame
-from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.locks.panel import LocksPanel
 from dba_console.watch.panels.overview import overview
 from dba_console.watch.panels.text_elements import line_text

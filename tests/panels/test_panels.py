@@ -8,10 +8,10 @@ import pytest
 from msgspec import structs
 
 from dba_console.watch.block_devices import Device
+from dba_console.watch.console.panel import EventRow
 from dba_console.watch.disks.panel import MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Connections, Frame
-from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.io.panel import ServerIoRow
 from dba_console.watch.locks.layout import walk_trees
 from dba_console.watch.locks.panel import LockNode, LocksPanel

@@ -10,9 +10,9 @@ from dba_console.tui.jobs import JobPage, JobsView
 from dba_console.tui.loaders import BackgroundLoader
 from dba_console.tui.screen_view import Scene
 from dba_console.tui.terminal import ScreenOptions
+from dba_console.watch.console.panel import EventRow, EventsPanel
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Events, Frame
-from dba_console.watch.frames.rows import EventRow
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.panels.text_elements import line_text, line_width
 from dba_console.watch.progress.readings import Operations
 from dba_console.watch.samples.postgres import Activity, Sessions
@@ -75,7 +75,7 @@ def test_an_ended_job_is_shown_in_its_last_state_with_what_is_known_of_its_end()
     view = JobPage(row)
     assert "68% of all, estimated" in shown(view, frame_of(row))
     over = structs.replace(frame_of(), at_us=NOW_US + S)
-    over.events = Events(rows=[
+    over.panels["events"] = EventsPanel(rows=[
         EventRow(at="2026-11-20T14:57:30Z", kind="job.ended", tag="x", text="pg_dump of appdb ended: exit 1, 2 errors"),
         EventRow(at="2026-11-20T18:00:00Z", kind="job.ended", tag="x", text="pg_dump of appdb ended: the one after it"),
     ])  # fmt: skip

@@ -29,12 +29,6 @@ def _storm_is_active(effect: Signal, cause: Signal) -> bool:
     return isinstance(active, int) and isinstance(opened, int) and 2 * active >= opened
 
 
-def _holds(signal: Signal, *contents: str) -> bool:
-    """Whether one of these is on the signal's file system."""
-    holds = signal.evidence.get("holds")
-    return isinstance(holds, list) and not set(contents).isdisjoint(holds)
-
-
 LINKS: tuple[CausalLink, ...] = (
     CausalLink("connections-filling", "connection-storm", ": "),
     CausalLink("connections-filling", "io-stalled"),
@@ -49,10 +43,6 @@ LINKS: tuple[CausalLink, ...] = (
     CausalLink("connection-storm", "lock-blocker", applies=_holds_slots),
     CausalLink("connection-storm", "dump-blocks", applies=_holds_slots),
     CausalLink("connection-storm", "idle-in-transaction", applies=_holds_slots),
-    CausalLink("lane-stuck", "io-stalled"),
-    CausalLink("console-blind", "connection-storm"),
-    CausalLink("console-blind", "connections-filling"),
-    CausalLink("recording-lags", "disk-filling", applies=lambda effect, cause: _holds(cause, "session")),
     *(link for family in subjects.families().values() for link in family.links),
 )
 

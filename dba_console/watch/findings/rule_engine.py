@@ -16,7 +16,6 @@ from dba_console.core.sanitize import clean
 from dba_console.watch import subjects
 from dba_console.watch.findings import (
     connections,
-    console,
 )
 from dba_console.watch.findings.finding_events import FindingChange, FindingMarks, Kind, changes_between
 from dba_console.watch.findings.finding_groups import (
@@ -46,7 +45,7 @@ FAMILIES = (
     subjects.families()["disks"],
     subjects.families()["server"],
     subjects.families()["cluster"],
-    Family("The console itself", "console", console.RULES, console.THRESHOLDS),
+    subjects.families()["console"],
 )
 
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.rules)

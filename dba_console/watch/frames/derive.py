@@ -13,7 +13,6 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.connections import derive_connections
 from dba_console.watch.frames.model import (
     Connections,
-    Events,
     Finding,
     Frame,
     SelfFrame,
@@ -22,7 +21,6 @@ from dba_console.watch.frames.model import (
 from dba_console.watch.frames.panel_status import is_fresh, part_status
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.frames.rates import pair, rate
-from dba_console.watch.frames.rows import EventRow
 from dba_console.watch.panel import PanelFrame
 from dba_console.watch.samples import host
 from dba_console.watch.samples.console import AgentHealth
@@ -170,12 +168,10 @@ def finding_of(row: FindingNow) -> Finding:
 
 P = TypeVar("P", bound=PanelFrame)
 
-LAST_EVENTS = 200
-
 
 def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()) -> Frame:
     """Derive the frame from the picture and its history. Never raises: a panel that fails has status error."""
-    facts = PictureFacts(picture, history)
+    facts = PictureFacts(picture, history, events)
     frame = Frame(
         at_us=picture.wall_us,
         seq=picture.seq,
@@ -183,28 +179,10 @@ def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()
         boot=picture.boot,
         target=derive_target(facts),
         connections=_guarded(derive_connections, Connections, facts),
-        events=derive_events(events),
         own=derive_own(facts),
         panels={name: _guarded(panel.derive, panel.fields, facts) for name, panel in subjects.panels().items()},
     )
     return add_findings(frame, picture)
-
-
-def derive_events(events: Sequence[Event]) -> Events:
-    """Return the last events of the session, oldest first, with their time or the time a note refers to."""
-    rows = [
-        EventRow(
-            at=rfc3339(event.happened_us) or "",
-            kind=event.kind,
-            tag=event.tag,
-            text=event.text,
-            seq=event.seq,
-            severity=event.severity,
-            finding=event.details.get("id") if event.kind.startswith("finding.") else None,
-        )
-        for event in events[-LAST_EVENTS:]
-    ]
-    return Events(rows=rows, age_s=0.0)
 
 
 def _guarded(derivation: Callable[[PictureFacts], P], empty: Callable[[], P], facts: PictureFacts) -> P:

@@ -14,7 +14,6 @@ from msgspec import Struct, field
 from dba_console.watch import subjects
 from dba_console.watch.frames.rows import (
     ConnectionGroup,
-    EventRow,
 )
 from dba_console.watch.panel import Charted, PanelFrame, charts
 from dba_console.watch.subjects import PANEL_NAMES
@@ -48,10 +47,6 @@ class Connections(PanelFrame, kw_only=True):
     """sql or process_titles."""
     seat: str | None = None
     """The slot of the console's own connection: regular, reserved_role, superuser; None in blind mode."""
-
-
-class Events(PanelFrame, kw_only=True):
-    rows: list[EventRow] = []
 
 
 class Finding(Struct, kw_only=True):
@@ -137,7 +132,6 @@ class Frame(Struct, kw_only=True):
     boot: str = ""
     target: TargetFrame = field(default_factory=TargetFrame)
     connections: Connections = field(default_factory=Connections)
-    events: Events = field(default_factory=Events)
     findings: list[Finding] = []
     judged: bool = False
     """The rules were evaluated at this time: no findings then means that they found nothing."""

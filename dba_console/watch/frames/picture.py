@@ -6,6 +6,7 @@ are decoded on demand and cached: a panel that is not drawn costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from msgspec import DecodeError
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.samples import postgres
+from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Part, Sample
 
 T = TypeVar("T")
@@ -151,8 +153,10 @@ _UNIT_BYTES = {"B": 1, "kB": 1 << 10, "8kB": 8 << 10, "16kB": 16 << 10, "32kB": 
 class PictureFacts:
     """A picture, the chart history before it, and facts used by more than one panel."""
 
-    def __init__(self, picture: Picture, history: ChartHistory) -> None:
+    def __init__(self, picture: Picture, history: ChartHistory, events: Sequence[Event] = ()) -> None:
         self.history = history
+        self.events = events
+        """Of the session, oldest first."""
         # A database of another host is never shown with this host's numbers, whatever was read.
         server = picture.now("pg.server", postgres.Server)
         elsewhere = server is not None and server.local is False

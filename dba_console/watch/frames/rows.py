@@ -16,14 +16,3 @@ class ConnectionGroup(Struct, kw_only=True):
     limit: int | None = None
     """CONNECTION LIMIT of the role or database; None if it has none."""
     oldest_idle_s: float | None = None
-
-
-class EventRow(Struct, kw_only=True):
-    at: str
-    kind: str
-    tag: str
-    text: str
-    seq: int = 0
-    severity: str = "info"
-    finding: str | None = None
-    """The id of the finding it belongs to."""

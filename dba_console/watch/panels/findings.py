@@ -13,7 +13,7 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame, chart_titles
 from dba_console.watch.panels import charts
 from dba_console.watch.panels.charts import Chart, draw_chart
-from dba_console.watch.panels.events import axis_marks, finding_line, finding_sign, severity_sign, severity_style
+from dba_console.watch.panels.event_symbols import axis_marks, finding_line, finding_sign, severity_sign, severity_style
 from dba_console.watch.panels.phrases import milliseconds, name_of, text_line
 from dba_console.watch.panels.text_elements import (
     Cell,

@@ -18,10 +18,10 @@ from dba_console.core.errors import UsageError
 from dba_console.core.units import human_bytes, human_count, human_pct
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels import charts, events, findings, phrases
+from dba_console.watch.panels import charts, findings, phrases
 from dba_console.watch.panels.boxes import Box, draw_boxes
 from dba_console.watch.panels.charts import Chart, draw_chart, stall_points
-from dba_console.watch.panels.events import axis_marks
+from dba_console.watch.panels.event_symbols import axis_marks
 from dba_console.watch.panels.findings import list_lines, urgent_findings
 from dba_console.watch.panels.header import HeaderState, header
 from dba_console.watch.panels.phrases import name_of
@@ -196,7 +196,10 @@ def _event_lines(view: FrameWithHistory, width: int, rows: int) -> list[Line]:
     if len(found) >= rows:
         return found
     shown_ids = {one.id for one in calling}
-    return found + events.compact(view.frame, width, rows - len(found), view.history, shown_ids)
+    others = [row for row in view.frame.events.rows if row.finding is None or row.finding not in shown_ids]
+    events = msgspec.structs.replace(view.frame.events, rows=others)
+    frame = msgspec.structs.replace(view.frame, panels={**view.frame.panels, "events": events})
+    return found + PANELS["events"].compact(frame, width, rows - len(found), view.history)
 
 
 def box_columns(layout_row: LayoutRow, width: int) -> list[tuple[str, int, int]]:

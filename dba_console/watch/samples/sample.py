@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from dba_console.core.decoding import packed_decoder
 from dba_console.watch import subjects
 from dba_console.watch.part import PartKind
-from dba_console.watch.samples import console, findings, host, postgres
+from dba_console.watch.samples import findings, host, postgres
 
 T = TypeVar("T")
 
@@ -27,14 +27,7 @@ _PART_KINDS = (
     PartKind("host.titles", host.ProcessTitles, 1, "connections by process title, in blind mode"),
     PartKind("host.control", host.ControlFile, 10, "pg_control and postmaster.pid"),
     PartKind("pg.server", postgres.Server, 30, "identity, settings, roles, databases"),
-    PartKind("self", console.AgentHealth, 1, "the console's own cost"),
     PartKind("findings", findings.FindingsNow, 10, "open findings"),
-    PartKind(
-        "reverts",
-        console.PendingRevertsNow,
-        30,
-        "temporary settings of runs, until they are reverted",
-    ),
 )
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in (*_PART_KINDS, *subjects.parts())}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.agent.server_service import failure_text as told_by_the_agent
-from dba_console.watch.findings.console import RULES
+from dba_console.watch.console.rules import FAMILY
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 from dba_console.watch.samples import host
 from dba_console.watch.samples.console import AgentHealth
@@ -20,7 +20,7 @@ def agent_health(**fields: Any) -> dict[str, Any]:
 
 def ticks(count: int, read: dict[str, Any], part_ticks: PartTicks | None = None, **more: Any) -> PartTicks:
     """Tick `count` seconds with these readings."""
-    part_ticks = part_ticks or PartTicks(*RULES)
+    part_ticks = part_ticks or PartTicks(*FAMILY.rules)
     for _ in range(count):
         part_ticks.tick(read, **more)
     return part_ticks

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
-from dba_console.watch.findings.rule import Rule, RuleContext, Signal, find_outage
+from dba_console.watch.findings.rule import CausalLink, Family, Rule, RuleContext, Signal, find_outage
 from dba_console.watch.findings.thresholds import Judgement, RuleThresholds
 from dba_console.watch.frames.panel_status import is_fresh
 from dba_console.watch.frames.picture import Picture
@@ -206,8 +206,7 @@ def _recording_signal(health: AgentHealth, text: str, effect: str | None) -> Sig
     )
 
 
-THRESHOLDS = (ConsoleLimits,)
-RULES: tuple[Rule, ...] = (
+_RULES: tuple[Rule, ...] = (
     Rule(
         name="console-blind",
         title="The console has no connection: every slot is taken",
@@ -250,3 +249,19 @@ RULES: tuple[Rule, ...] = (
         source="the recorder counts as lagging from 5 s (recording/recorder.py)",
     ),
 )
+
+
+def _holds_recording(effect: Signal, cause: Signal) -> bool:
+    """Whether the recording is on the signal's file system."""
+    holds = cause.evidence.get("holds")
+    return isinstance(holds, list) and "session" in holds
+
+
+_LINKS = (
+    CausalLink("lane-stuck", "io-stalled"),
+    CausalLink("console-blind", "connection-storm"),
+    CausalLink("console-blind", "connections-filling"),
+    CausalLink("recording-lags", "disk-filling", applies=_holds_recording),
+)
+
+FAMILY = Family("The console itself", "console", _RULES, (ConsoleLimits,), _LINKS)
