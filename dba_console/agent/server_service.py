@@ -61,8 +61,8 @@ def failure_text(error: ConnectFailed) -> str:
 
 
 PG_PARTS = tuple(name for name in PARTS if name.startswith("pg."))
-FIRST_PARTS = tuple(name for name in PG_PARTS if name not in ("pg.catalog", "pg.dead_rows", "pg.subscriptions"))
-"""Parts read at once on a new connection. The others change slowly and are read a tick later."""
+FIRST_PARTS = tuple(name for name in PG_PARTS if PARTS[name].first)
+"""Parts read at once on a new connection."""
 FIRST_CONNECT_WAIT_US = 1_500_000
 """The first tick waits this long for the server: a picture without it would look like an outage."""
 CONNECT_WAIT_US = 200_000

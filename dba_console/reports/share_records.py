@@ -21,7 +21,7 @@ from dba_console.recording.plan import JournalRecord
 from dba_console.reports.share_names import is_ordinary
 from dba_console.reports.share_text import TextRewriter, holds_secret
 from dba_console.watch.part import NameKind
-from dba_console.watch.samples import console, findings, postgres
+from dba_console.watch.samples import console, postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import PARTS, Part, Sample
 
@@ -47,13 +47,6 @@ _FIELDS = {
     "system_identifier": "identifier", "boot_id": "identifier",
 }  # fmt: skip
 """Fields of readings, members of details and evidence, and fields of records, by their names; others are text."""
-_KINDS: dict[type[Struct], dict[str, str]] = {
-    postgres.Role: {"name": "user"},
-    postgres.Database: {"name": "database"},
-    postgres.Server: {"server_address": "host", "tablespaces": "path", "tablespaces.keys": "tablespace"},
-    findings.FindingNow: {"note": "note"},
-}  # fmt: skip
-"""Fields of readings that are something else; `.keys` are those of a dict."""
 _SETTINGS = {
     "cluster_name": "node", "application_name": "application", "primary_slot_name": "slot", "data_directory": "path",
     "config_file": "path", "hba_file": "path", "log_directory": "path", "listen_addresses": "host",
@@ -144,13 +137,13 @@ class RecordRewriter:
 
     def _field_walks(self, struct: type[Struct]) -> dict[str, tuple[int, Walk, Walk | None]]:
         """Return the position of each field with strings, how it is rewritten, and how one of its rows is."""
-        hints, kinds = get_type_hints(struct, include_extras=True), _FIELDS | _KINDS.get(struct, {})
+        hints = get_type_hints(struct, include_extras=True)
         found: dict[str, tuple[int, Walk, Walk | None]] = {}
         for at, name in enumerate(struct.__struct_fields__):
-            walk = self._walk_of(hints[name], kinds.get(name, "text"), kinds.get(f"{name}.keys", "text"))
+            walk = self._walk_of(hints[name], _FIELDS.get(name, "text"))
             if walk is not None:
                 rows = get_origin(hints[name]) in (list, tuple)
-                row_walk = self._walk_of(get_args(hints[name])[0], kinds.get(name, "text")) if rows else None
+                row_walk = self._walk_of(get_args(hints[name])[0], _FIELDS.get(name, "text")) if rows else None
                 found[name] = (at, walk, row_walk)
         return found
 
@@ -215,15 +208,15 @@ class RecordRewriter:
         made = shlex.split(self.text.rewrite("text", shlex.join(words)))
         return made if len(made) == len(words) else None
 
-    def _walk_of(self, hint: Any, kind: str, keys: str = "text") -> Walk | None:
+    def _walk_of(self, hint: Any, kind: str) -> Walk | None:
         """Return how values of a type are rewritten, None if they contain no string."""
         origin, arguments = get_origin(hint), get_args(hint)
         if origin in (Union, types.UnionType):
-            walks = [self._walk_of(one, kind, keys) for one in arguments if one is not type(None)]
+            walks = [self._walk_of(one, kind) for one in arguments if one is not type(None)]
             found = next((walk for walk in walks if walk is not None), None)
             return None if found is None else lambda value: found(value) if value is not None else None
         if origin is Annotated:
-            return self._walk_of(arguments[0], _declared_kind(hint, kind), keys)
+            return self._walk_of(arguments[0], _declared_kind(hint, kind))
         if hint is postgres.Setting:
             return self._walk_setting
         if hint is console.PendingRevertNow:
@@ -235,7 +228,7 @@ class RecordRewriter:
             return None if one is None else lambda value: [one(item) for item in value]
         if origin is dict:
             return self._walk_of_dict(
-                arguments[1], _declared_kind(arguments[1], kind), _declared_kind(arguments[0], keys)
+                arguments[1], _declared_kind(arguments[1], kind), _declared_kind(arguments[0], "text")
             )
         if hint is str:
             return lambda value: self.text.rewrite(kind, value) if isinstance(value, str) else value

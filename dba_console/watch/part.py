@@ -20,6 +20,8 @@ class PartKind:
     every_s: int
     meaning: str
     """What it reads, as in `pg_stat_io`: for notes and the documentation."""
+    first: bool = True
+    """Read at once on a new connection; else it changes slowly, and is read a tick later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,7 @@ PARTS = (
         Subscriptions,
         every_s=30,
         meaning="pg_subscription and its workers",
+        first=False,
         queries=(Query("subscriptions", rows="rows"),),
     ),
 )

@@ -216,6 +216,7 @@ PARTS = (
         CatalogFaults,
         every_s=300,
         meaning="collations, invalid indexes and sequences, from the catalogs",
+        first=False,
         queries=(
             Query("own_database"),
             Query("collations", rows="collations", missing="collations"),
@@ -228,6 +229,7 @@ PARTS = (
         DeadRowTables,
         every_s=60,
         meaning="tables with more dead rows than autovacuum leaves",
+        first=False,
         queries=(Query("own_database"), Query("dead_rows", rows="rows", missing="dead rows")),
     ),
 )

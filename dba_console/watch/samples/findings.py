@@ -5,9 +5,11 @@ Structs are stored by position (`array_like`): a field may be added at the end w
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
+
+from dba_console.watch.part import NameKind
 
 Severity = Literal["info", "warning", "critical"]
 State = Literal["open", "acknowledged", "silenced"]
@@ -38,7 +40,7 @@ class FindingNow(Struct, array_like=True, frozen=True):
     state: State = "open"
     who: str | None = None
     """Who acknowledged or silenced it."""
-    note: str | None = None
+    note: Annotated[str, NameKind("note")] | None = None
     until_us: int | None = None
     """End of the silence, wall time."""
     also: list[str] = []

@@ -6,9 +6,19 @@ removed. Times are microseconds since 1970 by the server's clock; xids are as in
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import Struct
 
-from dba_console.watch.part import ApplicationName, DatabaseName, HostName, RelationName, UserName
+from dba_console.watch.part import (
+    ApplicationName,
+    DatabaseName,
+    HostName,
+    NameKind,
+    RelationName,
+    TablespaceName,
+    UserName,
+)
 
 MAX_QUERY_BYTES = 4096
 """Longer queries are cut to this (activity.sql)."""
@@ -26,7 +36,7 @@ class Setting(Struct, array_like=True, frozen=True):
 
 
 class Role(Struct, array_like=True, frozen=True, gc=False):
-    name: str
+    name: UserName
     connection_limit: int
     superuser: bool
     reserved: bool = False
@@ -35,7 +45,7 @@ class Role(Struct, array_like=True, frozen=True, gc=False):
 
 class Database(Struct, array_like=True, frozen=True, gc=False):
     oid: int
-    name: str
+    name: DatabaseName
     encoding: str
     connection_limit: int
     allow_connections: bool
@@ -64,14 +74,14 @@ class Server(Struct, array_like=True, frozen=True):
     signal_backend: bool
     reserved_member: bool
     backend_pid: int
-    server_address: str | None
+    server_address: HostName | None
     server_port: int | None
     data_directory: str | None
     """None without pg_read_all_settings."""
     settings: list[Setting]
     databases: list[Database]
     roles: list[Role]
-    tablespaces: dict[str, str]
+    tablespaces: dict[TablespaceName, Annotated[str, NameKind("path")]]
     """Name -> location; pg_default and pg_global are in the data directory and not listed."""
     extensions: list[str] = []
     seat: str = "regular"

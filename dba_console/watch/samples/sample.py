@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from dba_console.core.decoding import packed_decoder
 from dba_console.watch import subjects
 from dba_console.watch.part import PartKind
-from dba_console.watch.samples import findings, host, postgres
+from dba_console.watch.samples import findings, host
 
 T = TypeVar("T")
 
@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 _PART_KINDS = (
     PartKind("host.titles", host.ProcessTitles, 1, "connections by process title, in blind mode"),
-    PartKind("host.control", host.ControlFile, 10, "pg_control and postmaster.pid"),
-    PartKind("pg.server", postgres.Server, 30, "identity, settings, roles, databases"),
     PartKind("findings", findings.FindingsNow, 10, "open findings"),
 )
 

@@ -1,7 +1,7 @@
-"""What is read about the server as a whole: settings that are not in effect, SLRU caches, sessions, due autovacuums.
+"""What is read about the server as a whole: identity, settings, SLRU caches, sessions, due autovacuums.
 
-Its identity and settings (pg.server) are known to all subjects and declared in `samples`. Times are microseconds since
-1970 by the server's clock; None is NULL.
+The structs of its identity and settings (pg.server) are in `samples`, because all subjects use them; `decoder.py` adds
+facts about the connection. Times are microseconds since 1970 by the server's clock; None is NULL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Annotated
 from msgspec import Struct, structs
 
 from dba_console.core.redact import redact
-from dba_console.watch.part import DatabaseName, NameKind, Query, RelationName, ServerPart
+from dba_console.watch.part import DatabaseName, NameKind, PartKind, Query, RelationName, ServerPart
+from dba_console.watch.samples import host, postgres
 
 SettingName = Annotated[str, NameKind("text")]
 
@@ -125,6 +126,22 @@ def _masked(text: str | None) -> str | None:
 
 
 PARTS = (
+    PartKind("host.control", host.ControlFile, 10, "pg_control and postmaster.pid"),
+    ServerPart(
+        "pg.server",
+        postgres.Server,
+        every_s=30,
+        meaning="identity, settings, roles, databases",
+        queries=(
+            Query("server"),
+            Query("control", missing="identity"),
+            Query("settings", rows="settings", missing="settings"),
+            Query("databases", rows="databases", missing="databases"),
+            Query("roles", rows="roles", missing="roles"),
+            Query("tablespaces", missing="tablespaces"),
+            Query("extensions", missing="extensions"),
+        ),
+    ),
     ServerPart(
         "pg.config",
         ConfigState,

@@ -6,7 +6,7 @@ whether it was refused just now or is paused since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dba_console.core.clock import Clock
@@ -15,15 +15,9 @@ from dba_console.core.units import human_duration
 from dba_console.watch.part import ServerPart
 from dba_console.watch.probes.postgres.binary_results import (
     ResultRows,
-    Row,
-    client_address,
-    decode,
-    decode_name,
-    wall_us,
 )
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connection import MonitorConnection
-from dba_console.watch.probes.postgres.oid_names import OidNames
 from dba_console.watch.probes.postgres.pipeline import (
     Command,
     Segment,
@@ -32,7 +26,6 @@ from dba_console.watch.probes.postgres.pipeline import (
     needs_version,
     statement,
 )
-from dba_console.watch.samples.postgres import Database, Role, Server, Setting
 from dba_console.watch.samples.sample import PARTS, Status
 
 # The statements of each part, and the label of what is missing if one is refused. `main` must succeed for the part to
@@ -46,12 +39,6 @@ class PartStatements:
     extra: tuple[str, ...] = ()
 
 
-_UNDECLARED: dict[str, PartStatements] = {
-    "pg.server": PartStatements("server", ("control", "settings", "databases", "roles", "tablespaces", "extensions")),
-}
-"""Parts whose subject does not declare its queries yet."""
-
-
 def _statements_of(part: ServerPart) -> PartStatements:
     main, *extra = part.queries
     return PartStatements(main.name, tuple(query.name for query in extra if not query.in_batches))
@@ -62,10 +49,7 @@ _FAST_S = 2
 
 PART_STATEMENTS: dict[str, PartStatements] = dict(
     sorted(
-        {
-            **_UNDECLARED,
-            **{part.name: _statements_of(part) for part in DECLARED.values()},
-        }.items(),
+        ((part.name, _statements_of(part)) for part in DECLARED.values()),
         key=lambda item: (item[0] != "pg.activity", PARTS[item[0]].every_s > _FAST_S),
     )
 )
@@ -77,14 +61,7 @@ FAST = ("activity", "locks", "progress")
 NEEDS_ALL_STATS = tuple(name for name, part in DECLARED.items() if part.needs_all_stats)
 """Parts that work without pg_monitor, but without some columns of other roles' sessions."""
 
-EXTRA_LABELS = {
-    "control": "identity",
-    "settings": "settings",
-    "databases": "databases",
-    "roles": "roles",
-    "tablespaces": "tablespaces",
-    "extensions": "extensions",
-} | {query.name: query.missing for part in DECLARED.values() for query in part.queries}
+EXTRA_LABELS = {query.name: query.missing for part in DECLARED.values() for query in part.queries}
 """Names of the extra statements in notes."""
 
 
@@ -182,101 +159,6 @@ class QueryBackoff:
         return Refusal("error", f"{message} (SQLSTATE {error.sqlstate or 'unknown'})")
 
 
-# pg.server: identity and settings of the server, and facts about this connection.
-
-SETTINGS = (
-    "archive_command", "archive_library", "archive_mode", "archive_timeout", "autovacuum",
-    "autovacuum_freeze_max_age", "autovacuum_max_workers", "autovacuum_multixact_freeze_max_age",
-    "block_size", "checkpoint_timeout",
-    "cluster_name", "config_file", "data_checksums", "data_directory", "hba_file", "hot_standby_feedback",
-    "huge_page_size", "huge_pages", "huge_pages_status", "idle_in_transaction_session_timeout", "io_method",
-    "listen_addresses", "log_destination", "log_directory", "logging_collector", "max_connections",
-    "max_prepared_transactions", "max_replication_slots", "max_slot_wal_keep_size", "max_wal_senders",
-    "max_wal_size", "port", "recovery_min_apply_delay", "recovery_target", "recovery_target_lsn",
-    "recovery_target_name", "recovery_target_time", "recovery_target_xid", "reserved_connections",
-    "server_encoding", "shared_buffers",
-    "superuser_reserved_connections", "synchronous_standby_names", "temp_tablespaces",
-    "track_activity_query_size", "track_counts", "track_io_timing", "track_wal_io_timing", "unix_socket_directories",
-    "update_process_title", "vacuum_failsafe_age", "vacuum_multixact_failsafe_age", "wal_keep_size", "wal_level",
-    "wal_segment_size",
-)  # fmt: skip
-"""Settings kept in the sample. primary_conninfo and restore_command are left out: they may contain a password."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionFacts:
-    """Facts about the connection, known since it was opened."""
-
-    version_num: int
-    user: str
-    superuser: bool
-    backend_pid: int
-    seat: str
-    through: str | None
-    local: bool | None
-    local_note: str | None
-    reset_role: str | None
-
-
-def settings_param() -> bytes:
-    """Return the names of SETTINGS as an array literal."""
-    return ("{" + ",".join(SETTINGS) + "}").encode()
-
-
-def server_of(rows: Mapping[str, Sequence[Row]], own: ConnectionFacts, names: OidNames) -> Server:
-    """Return the reading. `rows` by statement; only `server` is required, the others may have been refused."""
-    version, in_recovery, start, now, monitor, signal, reserved, address, port = rows["server"][0]
-    identifier, timeline = rows["control"][0] if rows.get("control") else (None, None)
-    settings = [_setting(row, names) for row in rows.get("settings", ())]
-    return Server(
-        version_num=own.version_num,
-        version=version.decode().split()[0],
-        # pg_control_system() shows it signed, pg_controldata unsigned.
-        system_identifier=None if identifier is None else str(identifier & 0xFFFF_FFFF_FFFF_FFFF),
-        in_recovery=in_recovery,
-        timeline=timeline,
-        start_us=wall_us(start) or 0,
-        now_us=wall_us(now) or 0,
-        current_user=own.user,
-        database=names.own_name,
-        superuser=own.superuser,
-        pg_monitor=monitor,
-        signal_backend=signal,
-        reserved_member=reserved,
-        backend_pid=own.backend_pid,
-        server_address=client_address(address),
-        server_port=port,
-        data_directory=next((setting.value for setting in settings if setting.name == "data_directory"), None),
-        settings=settings,
-        databases=[_database(row, names.codec) for row in rows.get("databases", ())],
-        roles=[Role(decode_name(name, names.codec), *rest) for name, *rest in rows.get("roles", ())],
-        tablespaces={
-            decode_name(name, names.codec): decode(location) for name, location in rows.get("tablespaces", ())
-        },
-        extensions=[decode_name(name, names.codec) for (name,) in rows.get("extensions", ())],
-        seat=own.seat,
-        through=own.through,
-        local=own.local,
-        local_note=own.local_note,
-        reset_role=own.reset_role,
-    )
-
-
-def _setting(row: Row, names: OidNames) -> Setting:
-    name, value, unit, source = row
-    shown = redact(decode(value or b"", names.codec))
-    return Setting(name.decode(), shown, None if unit is None else unit.decode(), source.decode())
-
-
-def _database(row: Row, codec: str) -> Database:
-    oid, name, encoding, limit, allows, template, space, mark = row
-    tablespace = None if space is None else decode_name(space, codec)
-    restored_from = None if mark is None else decode(mark, codec)
-    return Database(
-        oid, decode_name(name, codec), encoding.decode(), limit, allows, template, tablespace, restored_from
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class StatementRows:
     """Rows of each command of a statement's segment."""
@@ -335,7 +217,7 @@ class StatementRunner:
         if refusal is not None:
             self.outcomes[name] = refusal
             return None
-        commands = [Command(name, text, (settings_param(),) if name == "settings" else ())]
+        commands = [Command(name, text)]
         if name == "activity":
             # Ages are computed by the server's clock, read in the same segment.
             commands.append(Command("clock", self._text("clock") or b""))

@@ -30,17 +30,16 @@ from dba_console.watch.probes.postgres.statements import (
     EXTRA_LABELS,
     NEEDS_ALL_STATS,
     PART_STATEMENTS,
-    ConnectionFacts,
     Outcome,
     Refusal,
     StatementRows,
     StatementRunner,
     grant_hint,
-    server_of,
 )
 from dba_console.watch.progress.decoder import operations_of
 from dba_console.watch.samples.postgres import Locks
 from dba_console.watch.samples.sample import Part, make_part
+from dba_console.watch.server.decoder import server_of
 from dba_console.watch.sessions.decoder import ActivityDecoder
 
 # Builds the parts of a sample from statement outcomes: a table from part name to the function that decodes its rows.
@@ -62,7 +61,7 @@ class PartBuilder:
             "pg.activity": lambda rows: activity.decode(rows["activity"], *self._clock_rows[0]),
             "pg.locks": lambda rows: locks_of(rows["locks"], names),
             "pg.progress": lambda rows: operations_of(rows["progress"], names),
-            "pg.server": lambda rows: server_of(rows, self._connection_facts(), names),
+            "pg.server": lambda rows: server_of(rows, connection),
         }
 
     def part(self, name: str, outcomes: Mapping[str, Outcome], now_us: int) -> Part:
@@ -94,20 +93,6 @@ class PartBuilder:
         if name in NEEDS_ALL_STATS and not hello.all_stats:
             return [f"other roles' sessions are partly hidden: {grant_hint(hello.user)}"]
         return []
-
-    def _connection_facts(self) -> ConnectionFacts:
-        hello, locality = self._connection.hello, self._connection.locality
-        return ConnectionFacts(
-            version_num=hello.version_num,
-            user=hello.user,
-            superuser=hello.superuser,
-            backend_pid=hello.backend_pid,
-            seat=hello.seat,
-            through=self._connection.through,
-            local=locality.local,
-            local_note=locality.note,
-            reset_role=hello.reset_role,
-        )
 
 
 # pg.sizes: database sizes, a few per query. pg_database_size() makes the server stat every file of a database: fast for

@@ -14,7 +14,7 @@ MODULES = (
     "dba_console.keeper",
     "markdown_it",
     "psycopg.rows",
-    "dba_console.clusters",
+    "dba_console.clusters.node_polling",
     "dba_console.agent.cluster_service",
 )
 
@@ -28,7 +28,7 @@ def loaded_with(statement: str) -> list[str]:
 
 def test_an_agent_of_a_cluster_loads_neither_the_driver_nor_the_actions() -> None:
     loaded = loaded_with("import dba_console.agent.cluster_service")
-    assert "dba_console.clusters" in loaded
+    assert "dba_console.clusters.node_polling" in loaded
     assert {"dba_console.actions", "dba_console.runbooks.values", "psycopg.rows"}.isdisjoint(loaded)
 
 

@@ -1,0 +1,10 @@
+-- Identity of the server, and the rights of our role on it.
+SELECT pg_catalog.split_part(pg_catalog.current_setting('server_version'), ' ', 1) AS version,
+       pg_catalog.pg_is_in_recovery() AS in_recovery,
+       pg_catalog.pg_postmaster_start_time() AS start_us,
+       pg_catalog.clock_timestamp() AS now_us,
+       pg_catalog.pg_has_role('pg_monitor', 'USAGE') AS pg_monitor,
+       pg_catalog.pg_has_role('pg_signal_backend', 'USAGE') AS signal_backend,
+       false AS reserved_member,
+       pg_catalog.host(pg_catalog.inet_server_addr()) AS server_address,
+       pg_catalog.inet_server_port() AS server_port
