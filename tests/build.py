@@ -12,18 +12,17 @@ from typing import Any
 
 from dba_console.clusters.subject.panel import ClusterPanel, NodeRow, NodeSlot, PoolerRow
 from dba_console.watch.block_devices import Device
+from dba_console.watch.connections.panel import ConnectionGroup, ConnectionsPanel
 from dba_console.watch.console.panel import EventRow, EventsPanel
 from dba_console.watch.disks.panel import DatabaseRow, DisksPanel, MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import (
-    Connections,
     Finding,
     Frame,
     SelfFrame,
     TargetFrame,
 )
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.frames.rows import ConnectionGroup
 from dba_console.watch.io.panel import IoPanel, ServerIoRow
 from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.memory.panel import MemoryPanel, NumaRow
@@ -120,8 +119,8 @@ def busy_frame() -> Frame:
         mono_us=1_051_200_000_000,
         boot="b1",
         target=_target(),
-        connections=_connections(),
         panels={
+            "connections": _connections(),
             "disks": _disks(),
             "events": _events(),
             "io": _io(),
@@ -202,8 +201,8 @@ def _target() -> TargetFrame:
     )
 
 
-def _connections() -> Connections:
-    return Connections(
+def _connections() -> ConnectionsPanel:
+    return ConnectionsPanel(
         age_s=0.1,
         max=250,
         reserved_superuser=3,

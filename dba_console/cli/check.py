@@ -23,13 +23,14 @@ from dba_console.cli.target_resolution import resolve_target
 from dba_console.core.config import Config
 from dba_console.core.target import Target
 from dba_console.core.units import human_duration, human_pct, parse_duration
-from dba_console.watch.frames.model import Connections, Finding, Frame
+from dba_console.watch.connections.panel import ConnectionsPanel
+from dba_console.watch.frames.model import Finding, Frame
 from dba_console.watch.panels.findings import sort_by_urgency
 from dba_console.watch.panels.text_elements import clean
 from dba_console.watch.panels.time_formats import local_date_and_time
 
 if TYPE_CHECKING:
-    from dba_console.watch.findings.connections import ConnectionLimits
+    from dba_console.watch.connections.slot_usage import ConnectionLimits
 
 STATUS_WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _SEVERITY_CODES = {"critical": 2, "warning": 1}
@@ -84,7 +85,7 @@ def run_check(target: Target, config: Config, watch_s: float | None, *, as_json:
     with open_live(target, config) as live:
         frame = read_frame(live, watch_s)
     # Loaded with the server's data, because it loads rules.
-    from dba_console.watch.findings.connections import ConnectionLimits
+    from dba_console.watch.connections.slot_usage import ConnectionLimits
     from dba_console.watch.findings.thresholds import Limits
 
     limits = Limits.configured(config.findings)
@@ -272,7 +273,7 @@ def _json(frame: Frame, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _connections_text(connections: Connections) -> str:
+def _connections_text(connections: ConnectionsPanel) -> str:
     if connections.used is None:
         return ""
     if connections.usable is None or connections.used_pct is None:

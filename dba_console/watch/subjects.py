@@ -28,7 +28,7 @@ class Subject(NamedTuple):
 
 
 SUBJECTS = (
-    Subject("connections"),
+    Subject("connections", "dba_console.watch.connections"),
     Subject("io", "dba_console.watch.io"),
     Subject("memory", "dba_console.watch.memory"),
     Subject("safety", "dba_console.watch.safety"),

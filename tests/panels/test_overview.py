@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.watch.connections.panel import ConnectionsPanel
 from dba_console.watch.console.panel import EventRow
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.locks.panel import LocksPanel
 from dba_console.watch.panels.overview import overview
 from dba_console.watch.panels.text_elements import line_text
@@ -45,7 +46,9 @@ def blind_frame() -> Frame:
     frame = busy_frame()
     frame.findings = []
     frame.target.state, frame.target.note = "blind", "no slot is free: the console takes one as soon as it can"
-    frame.connections = Connections(used=249, usable=247, used_pct=100.8, source="process_titles", age_s=0.1)
+    frame.panels["connections"] = ConnectionsPanel(
+        used=249, usable=247, used_pct=100.8, source="process_titles", age_s=0.1
+    )
     frame.panels["safety"] = SafetyPanel(
         status="denied", note="this role may not see it: GRANT pg_monitor TO app would help"
     )

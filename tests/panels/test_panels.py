@@ -8,10 +8,11 @@ import pytest
 from msgspec import structs
 
 from dba_console.watch.block_devices import Device
+from dba_console.watch.connections.panel import ConnectionsPanel
 from dba_console.watch.console.panel import EventRow
 from dba_console.watch.disks.panel import MountRow
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.io.panel import ServerIoRow
 from dba_console.watch.locks.layout import walk_trees
 from dba_console.watch.locks.panel import LockNode, LocksPanel
@@ -287,13 +288,13 @@ def test_the_stall_trend_is_next_to_its_label_however_short_it_is() -> None:
 
 def test_with_an_unknown_reserve_the_count_is_next_to_the_limit() -> None:
     frame = empty_frame()
-    frame.connections = Connections(used=57, max=60, source="process_titles")
+    frame.panels["connections"] = ConnectionsPanel(used=57, max=60, source="process_titles")
     assert compact("connections", frame, 38, 1)[0] == "57 of 60 max_connections"
 
 
 def test_a_server_without_a_free_slot_is_full_and_not_full_soon() -> None:
     frame = empty_frame()
-    frame.connections = Connections(used=57, usable=57, full_in_s=0.0)
+    frame.panels["connections"] = ConnectionsPanel(used=57, usable=57, full_in_s=0.0)
     assert compact("connections", frame, 38, 3)[2].startswith("?/min, full  ")
 
 

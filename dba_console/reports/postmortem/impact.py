@@ -17,8 +17,8 @@ from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import Measured
 from dba_console.reports.postmortem.timeline import text_of
 from dba_console.watch.block_devices import derive_devices
+from dba_console.watch.connections.panel import usable_of
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.connections import usable_of
 from dba_console.watch.frames.picture import PartReading, Picture, PictureFacts
 from dba_console.watch.frames.rates import pair
 from dba_console.watch.safety.readings import DatabaseStat, DatabaseStats

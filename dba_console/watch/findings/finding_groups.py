@@ -14,37 +14,8 @@ from dba_console.watch import subjects
 from dba_console.watch.findings.rule import SEVERITY_RANKS, CausalLink, Rule, Signal
 from dba_console.watch.samples.findings import Severity
 
-# Which rule explains which: declared once, most likely cause first; within a subject by the subject.
-
-
-def _holds_slots(effect: Signal, cause: Signal) -> bool:
-    """Whether the blocked sessions explain the used slots: at least a fifth of them."""
-    behind, used = cause.evidence.get("behind"), effect.evidence.get("used")
-    return isinstance(behind, int) and isinstance(used, int) and behind >= max(1, used / 5)
-
-
-def _storm_is_active(effect: Signal, cause: Signal) -> bool:
-    """Whether the storm's sessions are active: new sessions are, if others hang; a runaway pool sits idle."""
-    active, opened = effect.evidence.get("storm_active"), effect.evidence.get("opened")
-    return isinstance(active, int) and isinstance(opened, int) and 2 * active >= opened
-
-
-LINKS: tuple[CausalLink, ...] = (
-    CausalLink("connections-filling", "connection-storm", ": "),
-    CausalLink("connections-filling", "io-stalled"),
-    CausalLink("connections-filling", "reclaim-stall"),
-    CausalLink("connections-filling", "lock-queue", applies=_holds_slots),
-    CausalLink("connections-filling", "lock-blocker", applies=_holds_slots),
-    CausalLink("connections-filling", "dump-blocks", applies=_holds_slots),
-    CausalLink("connections-filling", "idle-in-transaction", applies=_holds_slots),
-    CausalLink("connection-storm", "io-stalled", applies=_storm_is_active),
-    CausalLink("connection-storm", "reclaim-stall", applies=_storm_is_active),
-    CausalLink("connection-storm", "lock-queue", applies=_holds_slots),
-    CausalLink("connection-storm", "lock-blocker", applies=_holds_slots),
-    CausalLink("connection-storm", "dump-blocks", applies=_holds_slots),
-    CausalLink("connection-storm", "idle-in-transaction", applies=_holds_slots),
-    *(link for family in subjects.families().values() for link in family.links),
-)
+LINKS = tuple(link for family in subjects.families().values() for link in family.links)
+"""Which rule explains which, most likely cause first: each link is declared by the subject of its effect."""
 
 
 # Signals over time: when each was first and last seen, and whether it is raised (hysteresis in time).

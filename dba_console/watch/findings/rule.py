@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 from dba_console.watch import subjects
 from dba_console.watch.findings.thresholds import Limits, RuleThresholds
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.connections import derive_connections
-from dba_console.watch.frames.model import Connections
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.panel import PanelFrame
 from dba_console.watch.probes.postgres.connect_errors import HINTS, KINDS
@@ -144,10 +142,6 @@ class RuleContext:
             found = self._panels[kind] = declared.derive(self.facts)
         assert isinstance(found, kind)
         return found
-
-    @cached_property
-    def connections(self) -> Connections:
-        return derive_connections(self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,6 @@ from msgspec import structs
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.watch import subjects
-from dba_console.watch.findings import (
-    connections,
-)
 from dba_console.watch.findings.finding_events import FindingChange, FindingMarks, Kind, changes_between
 from dba_console.watch.findings.finding_groups import (
     FindingGroup,
@@ -28,14 +25,14 @@ from dba_console.watch.findings.finding_groups import (
     group_by_cause,
     group_text,
 )
-from dba_console.watch.findings.rule import Family, Rule, RuleContext
+from dba_console.watch.findings.rule import Rule, RuleContext
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PartReading, Picture
 from dba_console.watch.samples.findings import FindingNow, FindingsNow, Severity
 
 FAMILIES = (
-    Family("Connections", "connections", connections.RULES, connections.THRESHOLDS),
+    subjects.families()["connections"],
     subjects.families()["locks"],
     subjects.families()["io"],
     subjects.families()["memory"],

@@ -10,9 +10,7 @@ from msgspec.structs import asdict
 from dba_console.core.clock import age_s, rfc3339
 from dba_console.watch import subjects
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.connections import derive_connections
 from dba_console.watch.frames.model import (
-    Connections,
     Finding,
     Frame,
     SelfFrame,
@@ -178,7 +176,6 @@ def derive(picture: Picture, history: ChartHistory, events: Sequence[Event] = ()
         mono_us=picture.mono_us,
         boot=picture.boot,
         target=derive_target(facts),
-        connections=_guarded(derive_connections, Connections, facts),
         own=derive_own(facts),
         panels={name: _guarded(panel.derive, panel.fields, facts) for name, panel in subjects.panels().items()},
     )

@@ -7,46 +7,15 @@ which is never written as 0.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from msgspec import Struct, field
 
 from dba_console.watch import subjects
-from dba_console.watch.frames.rows import (
-    ConnectionGroup,
-)
-from dba_console.watch.panel import Charted, PanelFrame, charts
+from dba_console.watch.panel import PanelFrame, charts
 from dba_console.watch.subjects import PANEL_NAMES
 
 P = TypeVar("P", bound=PanelFrame)
-
-
-class Connections(PanelFrame, kw_only=True):
-    max: int | None = None
-    reserved_superuser: int | None = None
-    reserved_role: int | None = None
-    usable: int | None = None
-    """max minus both reserves: available to ordinary roles."""
-    used: Annotated[int | None, Charted("connections", "pg.activity")] = None
-    """Client backends (walsenders have their own limit since 12 and do not count)."""
-    used_pct: float | None = None
-    active: Annotated[int | None, Charted("active sessions", "pg.activity")] = None
-    idle: Annotated[int | None, Charted("idle sessions", "pg.activity")] = None
-    idle_in_transaction: int | None = None
-    waiting: Annotated[int | None, Charted("waiting for locks", "pg.activity")] = None
-    """Active sessions waiting for a heavyweight lock."""
-    other_states: int | None = None
-    growth_per_min: float | None = None
-    """Steady growth over the last three minutes; 0 without growth, None with less than 25 s of readings."""
-    full_in_s: float | None = None
-    """Time until `usable` is used up at that growth; None if steady growth does not reach it within a day."""
-    by_application: list[ConnectionGroup] = []
-    by_user: list[ConnectionGroup] = []
-    by_database: list[ConnectionGroup] = []
-    source: str | None = None
-    """sql or process_titles."""
-    seat: str | None = None
-    """The slot of the console's own connection: regular, reserved_role, superuser; None in blind mode."""
 
 
 class Finding(Struct, kw_only=True):
@@ -131,7 +100,6 @@ class Frame(Struct, kw_only=True):
     mono_us: int = 0
     boot: str = ""
     target: TargetFrame = field(default_factory=TargetFrame)
-    connections: Connections = field(default_factory=Connections)
     findings: list[Finding] = []
     judged: bool = False
     """The rules were evaluated at this time: no findings then means that they found nothing."""

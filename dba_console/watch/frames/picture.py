@@ -17,6 +17,7 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Part, Sample
+from dba_console.watch.session_states import is_client
 
 T = TypeVar("T")
 
@@ -207,6 +208,17 @@ class PictureFacts:
     @cached_property
     def by_pid(self) -> dict[int, postgres.Activity]:
         return {} if self.sessions is None else {row.pid: row for row in self.sessions.rows}
+
+    @cached_property
+    def clients(self) -> list[postgres.Activity]:
+        """Sessions that take one of max_connections; empty if unknown."""
+        return [] if self.sessions is None else [row for row in self.sessions.rows if is_client(row)]
+
+    @cached_property
+    def is_blind(self) -> bool:
+        """Whether process titles are newer than any session data of the server."""
+        titles, activity = self.picture.current.get("host.titles"), self.picture.current.get("pg.activity")
+        return titles is not None and (activity is None or titles.part.at_us > activity.part.at_us)
 
     @cached_property
     def waiters(self) -> list[postgres.LockWaiter] | None:

@@ -10,12 +10,11 @@ from typing import Annotated
 from msgspec import Struct
 
 from dba_console.core.clock import age_s, rfc3339
-from dba_console.watch.frames.connections import is_blind
 from dba_console.watch.frames.panel_status import fill_status
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.panel import Charted, Panel, PanelFrame, Points
 from dba_console.watch.samples import postgres
-from dba_console.watch.session_states import count_waiting, is_client
+from dba_console.watch.session_states import count_waiting
 
 
 class LockNode(Struct, kw_only=True):
@@ -168,12 +167,11 @@ def _count_behind(node: LockNode) -> int:
 
 def points(facts: PictureFacts) -> Points:
     """Return the number of sessions that wait, which the sessions show; nothing if a state is hidden."""
-    if is_blind(facts) or facts.sessions is None or not facts.was_read_now("pg.activity"):
+    if facts.is_blind or facts.sessions is None or not facts.was_read_now("pg.activity"):
         return {}
-    rows = facts.sessions.rows
-    if any(row.state is None and is_client(row) for row in rows):
+    if any(row.state is None for row in facts.clients):
         return {}
-    return {"locks.waiting": count_waiting(row for row in rows if row.wait_event_type == "Lock" and is_client(row))}
+    return {"locks.waiting": count_waiting(facts.clients)}
 
 
 PANEL = Panel(name="locks", fields=LocksPanel, derive=derive_locks, points=points)

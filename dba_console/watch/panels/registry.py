@@ -5,14 +5,12 @@ from __future__ import annotations
 from dba_console.watch import subjects
 from dba_console.watch.layout import Layout
 from dba_console.watch.panels import (
-    connections,
     console_usage,
     findings,
 )
 from dba_console.watch.subjects import PANEL_NAMES
 
 _UNDECLARED = (
-    Layout(name="connections", title="Connections", key="1", compact=connections.compact, full=connections.detail),
     Layout(name="findings", title="Findings", key="f", compact=findings.compact, full=findings.detail),
     Layout(name="own", title="This console", key="c", compact=console_usage.compact, full=console_usage.detail),
 )

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from dba_console.watch.part import NameKind
+from dba_console.watch.part import DatabaseName, HostName, NameKind, UserName
 
 
 class Cpu(Struct, array_like=True, frozen=True, gc=False):
@@ -280,9 +280,9 @@ class ProcessTitle(Struct, array_like=True, frozen=True, gc=False):
     pid: int
     kind: str
     """`client backend`, or as in the title: checkpointer, walwriter, walsender, autovacuum worker, ..."""
-    user: str | None
-    database: str | None
-    client: str | None
+    user: UserName | None
+    database: DatabaseName | None
+    client: HostName | None
     state: str | None
     """idle, idle in transaction, idle in transaction (aborted), waiting, startup, or the command tag."""
     start_ticks: int

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from dba_console.core.decoding import packed_decoder
 from dba_console.watch import subjects
 from dba_console.watch.part import PartKind
-from dba_console.watch.samples import findings, host
+from dba_console.watch.samples import findings
 
 T = TypeVar("T")
 
@@ -23,10 +23,7 @@ T = TypeVar("T")
 # and `doctor`.
 
 
-_PART_KINDS = (
-    PartKind("host.titles", host.ProcessTitles, 1, "connections by process title, in blind mode"),
-    PartKind("findings", findings.FindingsNow, 10, "open findings"),
-)
+_PART_KINDS = (PartKind("findings", findings.FindingsNow, 10, "open findings"),)
 
 PARTS: dict[str, PartKind] = {kind.name: kind for kind in (*_PART_KINDS, *subjects.parts())}
 

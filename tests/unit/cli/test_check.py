@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.cli.check import STATUS_WORDS, Verdict, make_verdict, plain_text, rules_not_judged
-from dba_console.watch.findings.connections import ConnectionLimits
-from dba_console.watch.frames.model import Connections, Finding, Frame, TargetFrame
+from dba_console.watch.connections.panel import ConnectionsPanel
+from dba_console.watch.connections.slot_usage import ConnectionLimits
+from dba_console.watch.frames.model import Finding, Frame, TargetFrame
 
 
 def frame(*findings: Finding, state: str = "connected", note: str | None = None, judged: bool = True) -> Frame:
     return Frame(
         target=TargetFrame(state=state, note=note),
-        connections=Connections(used=50, usable=100, used_pct=50.0),
+        panels={"connections": ConnectionsPanel(used=50, usable=100, used_pct=50.0)},
         findings=list(findings),
         judged=judged,
     )
@@ -75,7 +76,7 @@ def test_failed_rules_are_unknown_and_not_ok() -> None:
 
 def test_unknown_connections_are_unknown_and_not_ok() -> None:
     frame_read = frame()
-    frame_read.connections = Connections(status="denied", note="GRANT pg_monitor to this role")
+    frame_read.panels["connections"] = ConnectionsPanel(status="denied", note="GRANT pg_monitor to this role")
     assert verdict(frame_read).code == 3
 
 
@@ -152,7 +153,7 @@ def test_word_exit_code_lines_and_performance_data_always_agree(
 ) -> None:
     frame_read = frame(*findings, state=state, note="connection refused", judged=judged)
     share = None if used is None or usable is None else 5.0
-    frame_read.connections = Connections(used=used, usable=usable, used_pct=share)
+    frame_read.panels["connections"] = ConnectionsPanel(used=used, usable=usable, used_pct=share)
     frame_read.judged_s, frame_read.pending = judged_s, {"replication-lag": 6.0} if judged else {}
     made = make_verdict(frame_read, ConnectionLimits(), rules_not_judged(frame_read, []))
     text = plain_text(made)
@@ -175,7 +176,7 @@ def test_performance_data_counts_connections_and_findings() -> None:
 
 def test_performance_data_has_no_limits_if_the_total_is_unknown() -> None:
     frame_read = frame(state="blind", note="x")
-    frame_read.connections = Connections(used=5)
+    frame_read.panels["connections"] = ConnectionsPanel(used=5)
     assert verdict(frame_read).performance.startswith("connections=5;;;0 ")
 
 

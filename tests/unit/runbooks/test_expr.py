@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from dba_console.runbooks.expr import FUNCTIONS, ExpressionResult, Scope, evaluate, evaluate_measurement
 from dba_console.runbooks.expr_lint import read_expression
 from dba_console.runbooks.result_tables import replace_units
+from dba_console.watch.connections.panel import ConnectionsPanel
 from dba_console.watch.disks.panel import DisksPanel, MountRow
-from dba_console.watch.frames.model import Connections, Finding, Frame, TargetFrame
+from dba_console.watch.frames.model import Finding, Frame, TargetFrame
 from dba_console.watch.io.panel import IoPanel
 from dba_console.watch.memory.panel import MemoryPanel
 from dba_console.watch.replication.panel import ReplicationPanel, SlotRow
@@ -21,12 +22,14 @@ DISKS = DisksPanel(
     mounts=[MountRow(path="/", used_pct=40.0), MountRow(path="/pg", used_pct=91.0, full_in_s=600.0)], age_s=2.0
 )
 MEMORY = MemoryPanel(cached_change_bytes_per_s=-60.0 * MB, free_bytes=20 << 30, thp="always", age_s=0.4)
+CONNECTIONS = ConnectionsPanel(used=100, usable=247, status="stale", note="no answer", age_s=30.0)
 IO = IoPanel(read_bytes_per_s=None, iowait_pct=12.5, age_s=1.0)
 SCOPE = Scope(
     frame=Frame(
         target=TargetFrame(name="db2", role="primary", server_version=160004),
-        connections=Connections(used=100, usable=247, status="stale", note="no answer", age_s=30.0),
-        panels={"disks": DISKS, "io": IO, "memory": MEMORY, "replication": REPLICATION},
+        panels={
+            "connections": CONNECTIONS, "disks": DISKS, "io": IO, "memory": MEMORY, "replication": REPLICATION
+        },
         findings=[Finding(id="disk-filling:/pg", rule="disk-filling", severity="warning", subject="/pg", text="x")],
         judged=True,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dba_console.agent.server_service import failure_text
-from dba_console.watch.findings.connections import RULES
+from dba_console.watch.connections.rules import FAMILY
 from dba_console.watch.findings.rule import Rule
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.probes.postgres.connect_errors import connect_failed
@@ -94,7 +94,7 @@ class ServerTicks(RuleTicks):
 
 def server_ticks(used: int, limits: Limits | None = None, **fields: Any) -> ServerTicks:
     """A server with `used` idle sessions of one pool, after two quiet seconds with the rules about connections."""
-    made = ServerTicks(*RULES, limits=limits, **fields)
+    made = ServerTicks(*FAMILY.rules, limits=limits, **fields)
     made.rows = made.pool(used, application="shop-web-pool")
     made.ticks(2)
     return made

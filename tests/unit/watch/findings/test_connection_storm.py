@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dba_console.watch.findings.connections import RULES, ConnectionLimits
+from dba_console.watch.connections.rules import FAMILY
+from dba_console.watch.connections.slot_usage import ConnectionLimits
 from dba_console.watch.findings.thresholds import Limits
 from tests.unit.watch.findings.server_ticks import ServerTicks, server_ticks
 
@@ -132,7 +133,7 @@ def test_short_sessions_are_not_a_storm() -> None:
 
 
 def test_sessions_from_before_the_first_reading_are_not_named_in_a_storm_of_others() -> None:
-    server = ServerTicks(*RULES)
+    server = ServerTicks(*FAMILY.rules)
     server.rows = server.pool(80, backend_start=server.ago(1), application="shop-web-pool")
     server.ticks(2)
     storm(server, 20, 3, application="shop-checkout")

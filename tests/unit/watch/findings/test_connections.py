@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.watch.findings.connections import RULES
+from dba_console.watch.connections.rules import FAMILY
 from dba_console.watch.samples import host, postgres
 from tests.readings import of
 from tests.unit.watch.findings.server_ticks import ServerTicks, server_ticks
@@ -79,7 +79,7 @@ def test_values_not_read_for_minutes_are_no_longer_claimed() -> None:
 
 
 def test_without_the_settings_nothing_is_raised() -> None:
-    server = ServerTicks(*RULES)
+    server = ServerTicks(*FAMILY.rules)
     server.extra = {}
     server.rows = server.pool(240)
     server.ticks(5)
@@ -94,7 +94,7 @@ def test_a_lost_connection_is_not_reported_as_full_for_long() -> None:
 
 
 def test_hidden_states_are_not_reported_as_idle() -> None:
-    server = ServerTicks(*RULES)
+    server = ServerTicks(*FAMILY.rules)
     server.rows = server.pool(215, state=None, state_change=None, backend_start=None, query="<insufficient privilege>")
     server.ticks(3)
     assert server.only_one("connections-filling").text.endswith("; 215 are sessions of orders-api")
@@ -132,7 +132,7 @@ def test_growth_names_the_new_clients_and_not_the_existing_ones() -> None:
 
 
 def test_a_pool_from_before_the_first_reading_is_not_the_cause_of_growth() -> None:
-    server = ServerTicks(*RULES)
+    server = ServerTicks(*FAMILY.rules)
     server.rows = server.pool(120, backend_start=server.ago(5), application="shop-web-pool")
     server.ticks(2)
     grow(server, 0.5, 60)
@@ -206,7 +206,7 @@ def titles(count: int) -> host.ProcessTitles:
 
 
 def test_in_blind_mode_a_full_server_is_detected_by_process_titles_with_its_user() -> None:
-    server = ServerTicks(*RULES)
+    server = ServerTicks(*FAMILY.rules)
     server.tick()
     for _ in range(4):
         server.tick_only(**{"host.titles": titles(247)})
@@ -228,7 +228,7 @@ GERMAN = "Verbindung zum Server fehlgeschlagen: FATAL:  53300: {}\nLOCATION:  {}
     ],
 )
 def test_blind_mode_without_any_admission_is_critical_in_any_language_whatever_the_titles(raw: str) -> None:
-    server = ServerTicks(*RULES)
+    server = ServerTicks(*FAMILY.rules)
     server.tick()
     for _ in range(3):
         server.tick_only(**{"host.titles": titles(220)})
@@ -240,7 +240,7 @@ def test_blind_mode_without_any_admission_is_critical_in_any_language_whatever_t
 
 @pytest.mark.parametrize("function", ["InitializeSessionUserId", "CheckMyDatabase"])
 def test_blind_mode_because_of_our_role_or_database_limit_says_nothing_of_the_server(function: str) -> None:
-    server = ServerTicks(*RULES)
+    server = ServerTicks(*FAMILY.rules)
     server.tick()
     for _ in range(5):
         server.tick_refused(GERMAN.format("zu viele Verbindungen", function, "x.c:1"), **{"host.titles": titles(220)})

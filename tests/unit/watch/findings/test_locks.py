@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from dba_console.watch.findings.connections import RULES as CONNECTIONS
+from dba_console.watch.connections.rules import FAMILY as CONNECTIONS
 from dba_console.watch.locks.rules import FAMILY
 from tests.readings import activity
 from tests.unit.watch.findings.server_ticks import ServerTicks, waiting
 
-RULES = (*FAMILY.rules, *CONNECTIONS)
+RULES = (*FAMILY.rules, *CONNECTIONS.rules)
 DUMP, MIGRATION, HOLDER = 8001, 8123, 8200
 
 

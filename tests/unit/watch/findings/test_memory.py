@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.watch import subjects
-from dba_console.watch.findings import connections
+from dba_console.watch.connections.rules import FAMILY as CONNECTIONS
 from dba_console.watch.findings.finding_groups import (
     SignalTracker,
     conjunction_between,
@@ -117,7 +117,7 @@ def test_the_sentence_of_the_whole_group_reads_as_one() -> None:
         ),
         "cache-dropped": Signal(severity="info", text="Page cache dropped", effect="the page cache was dropped"),
     }  # fmt: skip
-    rules = {rule.name: rule for rule in [*BOTH, *connections.RULES]}
+    rules = {rule.name: rule for rule in [*BOTH, *CONNECTIONS.rules]}
     tracks = SignalTracker()
     for name in ("connections-filling", "io-stalled", "reclaim-stall"):
         tracks.update(rules[name], [signals[name]], 1, 1)

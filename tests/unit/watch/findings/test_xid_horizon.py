@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.watch.findings import connections
+from dba_console.watch.connections.idle_transaction_rules import IDLE_IN_TRANSACTION
 from dba_console.watch.safety.readings import Horizon, HorizonHolder
 from dba_console.watch.samples.findings import FindingNow
 from tests.readings import activity, sessions
@@ -106,8 +106,7 @@ def test_ids_that_run_out_because_of_a_horizon_holder_are_one_finding(ticks: Rea
 
 
 def test_an_idle_transaction_that_holds_the_horizon_is_one_finding_and_not_two() -> None:
-    idle = next(one for one in connections.RULES if one.name == "idle-in-transaction")
-    ticks = ReadingTicks("horizon-held", idle)
+    ticks = ReadingTicks("horizon-held", IDLE_IN_TRANSACTION)
     row = HorizonHolder("backend", "app", 77, 3 * MILLION, ticks.ago(2 * HOUR), "appdb", "idle in transaction")
     left = activity(
         77, "idle in transaction", xact_start=ticks.ago(2 * HOUR), state_change=ticks.ago(HOUR), backend_xmin=5

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from dba_console.watch.frames.connections import ConnectionGrowth, estimate_growth, is_still_growing
+from dba_console.watch.connections.growth import ConnectionGrowth, estimate_growth, is_still_growing
 
 SECOND = 1_000_000
 USABLE = 247

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from dba_console.watch.connections.panel import ConnectionsPanel, derive_connections
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.connections import derive_connections
-from dba_console.watch.frames.model import Connections
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.samples import host, postgres
 from tests.build import NOW_US, part, picture, sample, series
 from tests.readings import activity, of, server, sessions
 
 
-def connections(latest: Picture, history: ChartHistory | None = None) -> Connections:
+def connections(latest: Picture, history: ChartHistory | None = None) -> ConnectionsPanel:
     return derive_connections(PictureFacts(latest, history or ChartHistory()))
 
 

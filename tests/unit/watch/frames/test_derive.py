@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from dba_console.watch import subjects
+from dba_console.watch.connections.panel import derive_connections
 from dba_console.watch.disks.panel import derive_disks
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.chart_points import point_of
-from dba_console.watch.frames.connections import derive_connections
 from dba_console.watch.frames.derive import derive, derive_own, derive_target
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.panel_status import DAMAGED, NOT_ON_THIS_HOST, NOT_READ

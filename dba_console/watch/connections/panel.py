@@ -1,4 +1,4 @@
-"""Connections panel: connections against max_connections, by application, user and database, and their growth.
+"""What is shown of connections: against max_connections, by application, user and database, and their growth.
 
 Counts what takes one of max_connections: client backends. Parallel workers, walsenders (a pool of their own since 12)
 and background processes do not.
@@ -7,70 +7,67 @@ and background processes do not.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Annotated
+
+from msgspec import Struct
 
 from dba_console.core.clock import age_s
-from dba_console.watch.frames.model import Connections
+from dba_console.watch.connections.growth import estimate_growth, is_still_growing
 from dba_console.watch.frames.panel_status import add_note, fill_status
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.frames.rates import Points, fit_trend, share_pct
-from dba_console.watch.frames.rows import ConnectionGroup
+from dba_console.watch.frames.rates import share_pct
+from dba_console.watch.panel import Charted, Panel, PanelFrame, Points
 from dba_console.watch.samples import host, postgres
-from dba_console.watch.session_states import ACTIVE, CLIENT, DISABLED, IN_TRANSACTION, count_waiting, is_client
-
-# Growth of the connections over the last minutes, and when they reach the limit, only while growth continues. A trend
-# over minutes takes a pool that opened all its connections, in one step or in several, for growth until that step is
-# out of the window. Panel and finding both use these functions, so that they agree.
-
-WINDOW_S = 180.0
-"""Connections fill in minutes: growth is computed over the last three."""
-MIN_SPAN_S = 25.0
-"""The shortest span that distinguishes a rise from a burst of three seconds."""
-MIN_GROWTH = 3.0
-"""Fewer new connections than this over the window predict nothing."""
-RECENT_S = 10.0
-EXPECTED_CONNECTIONS = 6.0
-"""Continued growth is checked over the time in which this many new connections are expected, at least RECENT_S: with
-six expected, two or fewer arrive by chance once in sixteen times (Poisson), so less than half means that growth has
-ended."""
+from dba_console.watch.session_states import ACTIVE, CLIENT, DISABLED, IN_TRANSACTION, count_waiting
 
 
-class ConnectionGrowth(NamedTuple):
-    """Steady growth, and the time until the limit; None without a forecast."""
+class ConnectionGroup(Struct, kw_only=True):
+    """Connections with one attribute in common."""
 
-    per_min: float
-    full_in_s: float | None
-
-
-def estimate_growth(counts: Points, usable: int | None) -> ConnectionGrowth | None:
-    """Return the growth of the last minutes and the seconds until `usable` is reached; None without enough readings.
-
-    Whether it continues is a separate check: `is_still_growing`.
-    """
-    found = fit_trend(counts, window_s=WINDOW_S, min_span_s=MIN_SPAN_S)
-    if found is None:
-        return None
-    return ConnectionGrowth(found.per_s * 60, None if usable is None else found.time_to_reach(usable, gate=MIN_GROWTH))
+    name: str
+    count: int
+    active: int | None = 0
+    """None if the state of a session is hidden or not tracked; idle_in_transaction too."""
+    idle_in_transaction: int | None = 0
+    limit: int | None = None
+    """CONNECTION LIMIT of the role or database; None if it has none."""
+    oldest_idle_s: float | None = None
 
 
-def is_still_growing(counts: Points, per_min: float) -> bool:
-    """Check whether the count still rises, at least at half that rate. `counts`: microseconds and count, in order."""
-    if not counts or per_min <= 0:
-        return False
-    window_s = min(WINDOW_S, max(RECENT_S, EXPECTED_CONNECTIONS * 60 / per_min))
-    last_us, used = counts[-1]
-    first_us, least = last_us, used
-    for at_us, value in reversed(counts):
-        if at_us < last_us - window_s * 1e6:
-            break
-        first_us, least = at_us, min(least, value)
-    watched_min = (last_us - first_us) / 6e7
-    return used - least >= max(1.0, per_min * watched_min / 2)
+class ConnectionsPanel(PanelFrame, kw_only=True):
+    max: int | None = None
+    reserved_superuser: int | None = None
+    reserved_role: int | None = None
+    usable: int | None = None
+    """max minus both reserves: available to ordinary roles."""
+    used: Annotated[int | None, Charted("connections", "pg.activity")] = None
+    """Client backends (walsenders have their own limit since 12 and do not count)."""
+    used_pct: float | None = None
+    active: Annotated[int | None, Charted("active sessions", "pg.activity")] = None
+    idle: Annotated[int | None, Charted("idle sessions", "pg.activity")] = None
+    idle_in_transaction: int | None = None
+    waiting: Annotated[int | None, Charted("waiting for locks", "pg.activity")] = None
+    """Active sessions waiting for a heavyweight lock."""
+    other_states: int | None = None
+    growth_per_min: float | None = None
+    """Steady growth over the last three minutes; 0 without growth, None with less than 25 s of readings."""
+    full_in_s: float | None = None
+    """Time until `usable` is used up at that growth; None if steady growth does not reach it within a day."""
+    by_application: list[ConnectionGroup] = []
+    by_user: list[ConnectionGroup] = []
+    by_database: list[ConnectionGroup] = []
+    source: str | None = None
+    """sql or process_titles."""
+    seat: str | None = None
+    """The slot of the console's own connection: regular, reserved_role, superuser; None in blind mode."""
 
 
-def derive_connections(facts: PictureFacts) -> Connections:
+# How they follow from what was read.
+
+
+def derive_connections(facts: PictureFacts) -> ConnectionsPanel:
     """Return the connections panel: from pg_stat_activity, in blind mode from process titles."""
-    if is_blind(facts):
+    if facts.is_blind:
         panel = _from_titles(facts)
     else:
         panel = _from_activity(facts)
@@ -79,21 +76,14 @@ def derive_connections(facts: PictureFacts) -> Connections:
     return panel
 
 
-def is_blind(facts: PictureFacts) -> bool:
-    """Check whether process titles are newer than any session data of the server."""
-    titles = facts.picture.current.get("host.titles")
-    activity = facts.picture.current.get("pg.activity")
-    return titles is not None and (activity is None or titles.part.at_us > activity.part.at_us)
-
-
-def _from_activity(facts: PictureFacts) -> Connections:
-    panel = fill_status(Connections(), facts.picture, "pg.activity")
+def _from_activity(facts: PictureFacts) -> ConnectionsPanel:
+    panel = fill_status(ConnectionsPanel(), facts.picture, "pg.activity")
     panel.seat = None if facts.server is None else facts.server.seat
     sessions = facts.sessions
     if sessions is None:
         return panel
     panel.source = "sql"
-    rows = [row for row in sessions.rows if is_client(row)]
+    rows = facts.clients
     panel.used = len(rows)
     untracked = sum(row.state == DISABLED for row in rows)
     if any(row.state is None for row in rows):
@@ -122,7 +112,7 @@ def _untracked_note(untracked: int, used: int) -> str:
     return f"track_activities is off for {of}: their state and query are unknown"
 
 
-def _count_states(panel: Connections, rows: list[postgres.Activity]) -> None:
+def _count_states(panel: ConnectionsPanel, rows: list[postgres.Activity]) -> None:
     active = sum(row.state in ACTIVE for row in rows)
     idle = sum(row.state == "idle" for row in rows)
     in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
@@ -168,8 +158,8 @@ def _database_limits(facts: PictureFacts) -> dict[str, int | None]:
     return {database.name: database.connection_limit for database in databases if database.connection_limit >= 0}
 
 
-def _from_titles(facts: PictureFacts) -> Connections:
-    panel = fill_status(Connections(), facts.picture, "host.titles")
+def _from_titles(facts: PictureFacts) -> ConnectionsPanel:
+    panel = fill_status(ConnectionsPanel(), facts.picture, "host.titles")
     panel.source = "process_titles"
     titles = facts.picture.now("host.titles", host.ProcessTitles)
     if titles is None:
@@ -204,7 +194,7 @@ def _title_is_active(row: host.ProcessTitle) -> bool:
     return row.state is not None and row.state not in (*IN_TRANSACTION, "idle", "startup")
 
 
-def _count_titles(panel: Connections, rows: list[host.ProcessTitle]) -> None:
+def _count_titles(panel: ConnectionsPanel, rows: list[host.ProcessTitle]) -> None:
     panel.active = sum(_title_is_active(row) for row in rows)
     panel.idle = sum(row.state == "idle" for row in rows)
     panel.idle_in_transaction = sum(row.state in IN_TRANSACTION for row in rows)
@@ -226,7 +216,7 @@ def _title_groups(
     return sorted(groups.values(), key=lambda group: (-group.count, group.name))
 
 
-def _limits(panel: Connections, facts: PictureFacts) -> None:
+def _limits(panel: ConnectionsPanel, facts: PictureFacts) -> None:
     control = facts.picture.now("host.control", host.ControlFile)
     panel.max = facts.number("max_connections")
     if panel.max is None and control is not None:
@@ -249,7 +239,7 @@ def usable_of(facts: PictureFacts) -> int | None:
     return None if most is None or superuser is None or role is None else max(0, most - superuser - role)
 
 
-def _growth(panel: Connections, facts: PictureFacts) -> None:
+def _growth(panel: ConnectionsPanel, facts: PictureFacts) -> None:
     if panel.used is None:
         return
     if panel.usable is not None and panel.used >= panel.usable:
@@ -264,3 +254,30 @@ def _growth(panel: Connections, facts: PictureFacts) -> None:
     panel.growth_per_min = found.per_min
     if panel.usable is not None and panel.used < panel.usable:
         panel.full_in_s = found.full_in_s
+
+
+# Chart values, of the readings alone: a panel of hundreds of sessions costs more.
+
+
+def points(facts: PictureFacts) -> Points:
+    """Return the number of connections, and by state if all states are visible."""
+    if facts.is_blind:
+        titles = facts.picture.now("host.titles", host.ProcessTitles)
+        if titles is None or not facts.was_read_now("host.titles"):
+            return {}
+        return {"connections.used": sum(row.kind == CLIENT for row in titles.rows)}
+    if facts.sessions is None or not facts.was_read_now("pg.activity"):
+        return {}
+    states = [row.state for row in facts.clients]
+    found: dict[str, float | None] = {"connections.used": len(states)}
+    if None in states:
+        return found
+    if DISABLED not in states:
+        found["connections.active"] = sum(map(states.count, ACTIVE))
+        found["connections.idle"] = states.count("idle")
+        found["connections.idle_in_transaction"] = sum(map(states.count, IN_TRANSACTION))
+    found["connections.waiting"] = count_waiting(facts.clients)
+    return found
+
+
+PANEL = Panel(name="connections", fields=ConnectionsPanel, derive=derive_connections, points=points)

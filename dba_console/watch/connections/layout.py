@@ -1,11 +1,12 @@
-"""Connections against the limit: how many are free, how fast they are used up, who has them."""
+"""Connections on the screen: how many are free, how fast they are used up, who has them."""
 
 from __future__ import annotations
 
 from dba_console.core.units import UNKNOWN, human_duration, human_pct
+from dba_console.watch.connections.panel import ConnectionGroup, ConnectionsPanel
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Connections, Frame
-from dba_console.watch.frames.rows import ConnectionGroup
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
 from dba_console.watch.panels import charts, phrases
 from dba_console.watch.panels.phrases import (
     bar,
@@ -19,17 +20,15 @@ from dba_console.watch.panels.phrases import (
     text_line,
 )
 from dba_console.watch.panels.text_elements import (
-    Cell,
     Detail,
     Line,
     Span,
     Style,
     Table,
-    TableColumn,
     TableRow,
     line_width,
-    number_cell,
 )
+from dba_console.watch.tables import Column, cells
 
 _FULL_WARN, _FULL_CRIT = 80.0, 95.0
 _SOON_WARN_S, _SOON_CRIT_S = 3600.0, 600.0
@@ -37,7 +36,7 @@ _TREND_S = 300.0
 
 
 def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> list[Line]:
-    panel = frame.connections
+    panel = frame.of(ConnectionsPanel)
     lines = [
         _usage(panel, width),
         _states(panel, width),
@@ -49,8 +48,8 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
     return phrases.body(panel, panel.used is not None, [one for one in lines if one], width, height)
 
 
-def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
-    panel = frame.connections
+def full(frame: Frame, width: int, history: ChartHistory) -> Detail:
+    panel = frame.of(ConnectionsPanel)
     if panel.used is None:
         return Detail("Connections", tuple(phrases.note_lines(panel, width)))
     head = [_usage(panel, width), _states(panel, width), _growth(frame, width, history), _limits(panel), _source(panel)]
@@ -65,7 +64,7 @@ def detail(frame: Frame, width: int, history: ChartHistory) -> Detail:
     )
 
 
-def _usage(panel: Connections, width: int) -> Line:
+def _usage(panel: ConnectionsPanel, width: int) -> Line:
     if panel.usable is None and panel.max is not None:
         # How many of them are reserved is only known from the server.
         return (
@@ -81,7 +80,7 @@ def _usage(panel: Connections, width: int) -> Line:
     return (*left, Span(bar(panel.used_pct, space), style or "bar"), share) if space >= 3 else (*left[:-1], share)
 
 
-def _states(panel: Connections, width: int) -> Line:
+def _states(panel: ConnectionsPanel, width: int) -> Line:
     waiting = level_style(panel.waiting, 1, 10)
     idle_in = level_style(panel.idle_in_transaction, 20, 100)
     common = [fact("active", integer(panel.active)), fact("idle", integer(panel.idle))]
@@ -109,7 +108,7 @@ def _states(panel: Connections, width: int) -> Line:
 
 
 def _growth(frame: Frame, width: int, history: ChartHistory) -> Line:
-    panel = frame.connections
+    panel = frame.of(ConnectionsPanel)
     growth = UNKNOWN if panel.growth_per_min is None else f"{panel.growth_per_min:+.0f}"
     growth = "0" if growth in ("+0", "-0") else growth
     words: Line = (Span(f"{growth}/min", "stale" if growth == UNKNOWN else ""),)
@@ -134,7 +133,7 @@ def _top_groups(label: str, groups: list[ConnectionGroup], width: int) -> Line:
     return (Span(f"{label} ", "dim"), *join_fitting(width - len(label) - 1, named))
 
 
-def _limits(panel: Connections) -> Line:
+def _limits(panel: ConnectionsPanel) -> Line:
     return join(
         [
             fact("max_connections", integer(panel.max)),
@@ -144,7 +143,7 @@ def _limits(panel: Connections) -> Line:
     )
 
 
-def _source(panel: Connections) -> Line:
+def _source(panel: ConnectionsPanel) -> Line:
     sources = {
         "sql": "counted in pg_stat_activity",
         "process_titles": "counted by process titles, without a connection",
@@ -163,34 +162,27 @@ def _source(panel: Connections) -> Line:
     )
 
 
-_COLUMNS = (
-    TableColumn("name", "name", 40, help="Application, user or database", grow=True),
-    TableColumn("count", "count", 6, right=True, help="Connections", descending=True),
-    TableColumn("limit", "limit", 6, right=True, help="CONNECTION LIMIT, blank for none", descending=True),
-    TableColumn("active", "active", 6, right=True, help="Running a query", descending=True),
-    TableColumn("in_txn", "in txn", 6, right=True, help="Idle in transaction", descending=True),
-    TableColumn("oldest_idle", "oldest idle", 11, right=True, help="Longest idle", descending=True),
+def _name_text(group: ConnectionGroup) -> str:
+    return name_of(group.name) or "(none)"
+
+
+def _count_style(group: ConnectionGroup) -> Style:
+    return level_style(group.count, 0.8 * group.limit, 0.95 * group.limit) if group.limit else ""
+
+
+_GROUPS = (
+    Column("name", "name", 40, help="Application, user or database", text=_name_text, grow=True),
+    Column("count", "count", 6, right=True, help="Connections", style=_count_style, descending=True),
+    Column("limit", "limit", 6, right=True, help="CONNECTION LIMIT, blank for none", optional=True, descending=True),
+    Column("active", "active", 6, right=True, help="Running a query", descending=True),
+    Column("idle_in_transaction", "in txn", 6, right=True, help="Idle in transaction", descending=True),
+    Column("oldest_idle_s", "oldest idle", 11, right=True, help="Longest idle", optional=True, descending=True),
 )
 
 
 def _group_table(table: str, title: str, groups: list[ConnectionGroup]) -> Table:
-    return Table(table, _COLUMNS, tuple(_group_row(group) for group in groups), "count", title, "no connections")
+    rows = tuple(TableRow(group.name, cells(_GROUPS, group)) for group in groups)
+    return Table(table, _GROUPS, rows, "count", title, "no connections")
 
 
-def _group_row(group: ConnectionGroup) -> TableRow:
-    limit = group.limit
-    style = level_style(group.count, 0.8 * limit, 0.95 * limit) if limit else ""
-    name = name_of(group.name) or "(none)"
-    return TableRow(
-        group.name,
-        (
-            Cell(name, name.lower()),
-            Cell(str(group.count), group.count, style),
-            Cell("" if limit is None else str(limit), limit),
-            number_cell(integer(group.active), group.active),
-            number_cell(integer(group.idle_in_transaction), group.idle_in_transaction),
-            number_cell(
-                "" if group.oldest_idle_s is None else human_duration(group.oldest_idle_s), group.oldest_idle_s
-            ),
-        ),
-    )
+LAYOUT = Layout(name="connections", title="Connections", key="1", compact=compact, full=full)

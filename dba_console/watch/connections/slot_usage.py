@@ -12,19 +12,67 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dba_console.core.units import human_duration
+from dba_console.watch.connections.growth import WINDOW_S, estimate_growth, is_still_growing
+from dba_console.watch.connections.panel import ConnectionsPanel, usable_of
 from dba_console.watch.findings import phrases
 from dba_console.watch.findings.rule import RuleContext, Value
-from dba_console.watch.frames.connections import (
-    WINDOW_S,
-    estimate_growth,
-    is_blind,
-    is_still_growing,
-    usable_of,
-)
-from dba_console.watch.frames.model import Connections
+from dba_console.watch.findings.thresholds import Judgement, Measured, Ordered, RuleThresholds
 from dba_console.watch.samples.postgres import Sessions
 from dba_console.watch.session_states import is_client
 
+
+class ConnectionLimits(RuleThresholds, frozen=True):
+    """`[findings.connections]`: slots, storms, limits. Percentages are of the usable connections: max_connections minus
+    both reserves."""
+
+    family = "connections"
+
+    near_pct: Judgement[float] = 85.0
+    """Used from this percentage: a warning."""
+    critical_pct: Judgement[float] = 95.0
+    """Used from this percentage: critical."""
+    clear_pct: Judgement[float] = 80.0
+    """A finding open because of the percentage clears below this."""
+    full_in_s: Judgement[float] = 600.0
+    """Full within this time at steady growth: a warning."""
+    critical_in_s: Measured[float] = 90.0
+    """Full within this time: critical."""
+    date_from_pct: Judgement[float] = 40.0
+    """No warning by estimate below this percentage: a starting server fills too."""
+    critical_date_from_pct: Judgement[float] = 60.0
+    """No critical finding by estimate below this percentage."""
+    storm_window_s: Judgement[float] = 15.0
+    """Growth within this time is a storm, not a trend."""
+    storm_least: Judgement[int] = 30
+    """Minimum of new connections within the window for a storm: a pool opens ten or twenty at once."""
+    storm_pct: Judgement[float] = 20.0
+    """And the minimum percentage of the usable connections."""
+    storm_majority_pct: Judgement[float] = 50.0
+    """The percentage of the growth that one application, or one user, must account for."""
+    storm_warn_pct: Judgement[float] = 50.0
+    """A storm is info while a smaller percentage of the usable connections is used, and a warning from there."""
+    start_grace_s: Judgement[float] = 120.0
+    """After a server start clients reconnect: a storm within this time is info."""
+    limit_near_pct: Judgement[float] = 90.0
+    """Percentage of a CONNECTION LIMIT of a role or database, or of max_wal_senders: a warning."""
+    limit_clear_pct: Judgement[float] = 80.0
+    """A finding about such a limit clears below this."""
+    limit_least: Judgement[int] = 5
+    """Smaller limits are meant to be reached: one job at a time."""
+
+    @classmethod
+    def in_order(cls) -> Ordered:
+        return (
+            (cls.clear_pct, cls.near_pct, cls.critical_pct),
+            (cls.storm_warn_pct, cls.critical_pct),
+            (cls.critical_in_s, cls.full_in_s),
+            (cls.date_from_pct, cls.critical_date_from_pct),
+            (cls.limit_clear_pct, cls.limit_near_pct),
+        )
+
+
+STARTS = "connection-starts"
+"""The memo for when the server, and its observation, started."""
 KEPT_US = 182_000_000
 """A little more than the window that growth is based on."""
 
@@ -58,9 +106,9 @@ def _count_slots(s: RuleContext, memo: dict[str, Any]) -> SlotUsage | None:
     used = s.point.get("connections.used")
     if used is None:
         return None
-    blind = is_blind(s.facts)
+    blind = s.facts.is_blind
     if blind:
-        used = s.connections.used  # without connection attempts that are being refused, ours among them
+        used = s.panel(ConnectionsPanel).used  # without connection attempts that are being refused, ours among them
     usable = _usable(s, memo, blind)
     if used is None or not usable:
         return None
@@ -72,7 +120,10 @@ def _usable(s: RuleContext, memo: dict[str, Any], blind: bool) -> int | None:
     """Usable slots by the newest settings; without settings, in blind mode, max_connections of pg_control."""
     server = s.picture.current.get("pg.server")
     if server is None:
-        return s.connections.usable or s.connections.max if blind else None
+        if not blind:
+            return None
+        panel = s.panel(ConnectionsPanel)
+        return panel.usable or panel.max
     if memo.get("server") is not server:
         memo["server"], memo["usable"] = server, usable_of(s.facts)
     usable: int | None = memo["usable"]
@@ -118,7 +169,7 @@ def observed_s(s: RuleContext) -> float:
 
 # Growth of the connections, and when they are used up.
 #
-# The growth is that of the panel (frames/connections.py), computed only if the count rose recently, and every few
+# The growth is that of the panel (growth.py), computed only if the count rose recently, and every few
 # seconds. A pool that has opened all it needs raises nothing: a finding needs growth now, critical growth for a minute.
 
 RECOMPUTE_US = 5_000_000
@@ -128,7 +179,7 @@ SUSTAINED_S = 60.0
 """An estimate is critical only after growth for this long: a pool of 180 that opens in half a minute stops on its own,
 and growth that does not stop has passed `critical_pct` by then."""
 LEAST_GROWTH = 3
-"""New connections over GROWTH_S below which no estimate is made (the gate of frames/connections.py)."""
+"""New connections over GROWTH_S below which no estimate is made (the gate of growth.py)."""
 
 
 class FillEstimate(NamedTuple):
@@ -200,7 +251,7 @@ def newcomer_clause(sessions: Sessions | None, found_us: int) -> Clause:
     return "", {}
 
 
-def main_holder_clause(panel: Connections, slots: SlotUsage) -> Clause:
+def main_holder_clause(panel: ConnectionsPanel, slots: SlotUsage) -> Clause:
     """Return who holds most of the slots, by application or else by user, and in which state."""
     by, groups = ("application", panel.by_application) if panel.by_application else ("user", panel.by_user)
     groups = [group for group in groups if group.name]
