@@ -16,6 +16,7 @@ import psutil
 from msgspec.structs import replace
 
 from dba_console.agent.host_service import HostService
+from dba_console.agent.lock_episode_service import LockEpisodeService
 from dba_console.agent.pending_reverts_service import PendingRevertService
 from dba_console.agent.server_service import ServerService
 from dba_console.agent.source import TickSource, due_parts
@@ -117,7 +118,9 @@ class Collector:
         self.host = HostService(target, self.server, clock)
         self.pending_reverts = PendingRevertService(target, self.server, clock)
         self.cluster = _make_cluster_service(target, config, self.server, clock)
-        self.sources: list[TickSource] = [self.server, self.host, self.pending_reverts]
+        self.sources: list[TickSource] = [
+            self.server, self.host, self.pending_reverts, LockEpisodeService(self.server, self.interval_s),
+        ]  # fmt: skip
         """In the order of their parts in the sample; those further below may use what the ones above have read."""
         if self.cluster is not None:
             self.sources.append(self.cluster)

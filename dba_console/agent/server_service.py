@@ -109,6 +109,8 @@ class ServerService(TickSource):
         self.server: Server | None = None
         self.sessions: Sessions | None = None
         self.operations: Operations | None = None
+        self.newest: dict[str, Part] = {}
+        """The last part of each name with a reading."""
         self._queries = (0, 0, 0)
 
     @property
@@ -195,6 +197,7 @@ class ServerService(TickSource):
             self._due_names.discard(part.name)
             if part.reading is None:
                 continue
+            self.newest[part.name] = part
             if part.name == "pg.server":
                 self.server = part.decode()
             elif part.name == "pg.activity":

@@ -21,7 +21,7 @@ from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_dura
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame, chart_titles
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.locks.panel import LockNode
+from dba_console.watch.locks.panel import EpisodeRow, LockNode
 from dba_console.watch.panel import unit_of
 from dba_console.watch.panels.text_elements import clean
 from dba_console.watch.panels.time_formats import date_and_time
@@ -55,9 +55,10 @@ _FAR_S = 7 * 86400.0
 """A forecast further ahead is no news."""
 _SESSION_SHARE = 0.3
 """Numbers of single sessions come after those of the server."""
-_TABLE_WORDS = {"trees": "sessions that block or wait", "rows": ""}
+_TABLE_WORDS = {"trees": "sessions that block or wait", "episodes": "sessions that blocked others", "rows": ""}
 _ALWAYS_MOVING = {
-    "lsn", "last_archived_wal", "query", "query_bytes", "status", "note", "age_s", "seq", "since", "process_state",
+    "lsn", "last_archived_wal", "query", "query_bytes", "status", "note", "age_s", "seq", "since", "until",
+    "process_state", "episodes_since",
 }  # fmt: skip
 _NAMED_CHANGE = 6.0
 """Weight of a change of a setting, a version or a role: as a number that grew 64-fold."""
@@ -65,6 +66,7 @@ _FINDING_WEIGHT = {"critical": 20.0, "warning": 12.0, "info": 3.0}
 _KEYS: dict[type[Struct], tuple[str, ...]] = {
     SessionRow: ("pid", "backend_start"),
     LockNode: ("pid", "backend_start"),
+    EpisodeRow: ("pid", "backend_start"),
     HorizonRow: ("kind", "who"),
     PoolerRow: ("name", "database"),
     StandbyRow: ("application", "client"),

@@ -250,7 +250,8 @@ class BackendsView(DetailView):
 
     @property
     def hints(self) -> tuple[str, ...]:
-        return ("back", "row", "tick", "cancel", "terminate", "filter", "space", "time", "copy", "help", "quit")
+        turn = ("table_next",) if len(self._grids) > 1 else ()
+        return ("back", "row", "tick", "cancel", "terminate", *turn, "filter", "space", "time", "copy", "help", "quit")
 
     def do_tick(self) -> None:
         """Tick or untick the selected row and select the next one."""

@@ -6,19 +6,39 @@ else since the wait was first seen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dba_console.core.clock import age_s
-from dba_console.watch.findings.rule import RuleContext
 from dba_console.watch.samples.postgres import LockWaiter
+
+if TYPE_CHECKING:
+    from dba_console.watch.findings.rule import RuleContext
 
 QUEUEING = frozenset(("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"))
 """Modes that conflict with row reads or writes (Table 13.2 of the documentation, "Explicit Locking"): a request for one
 on a relation blocks all later requests, even before it is granted."""
 GAP_US = 10_000_000
 """A wait first seen before a gap of this length may have ended and started again in it."""
+
+
+def find_roots(pid: int, blocked_by: Mapping[int, Sequence[int]]) -> set[int]:
+    """Return the sessions that block this one, also behind others, and wait for none themselves.
+
+    >>> find_roots(3, {3: [2], 2: [1]}), find_roots(1, {1: [2], 2: [1]})
+    ({1}, set())
+    """
+    seen, todo, free = {pid}, [pid], set()
+    while todo:
+        for blocker in blocked_by.get(todo.pop(), ()):
+            if blocker not in blocked_by:
+                free.add(blocker)
+            elif blocker not in seen:
+                seen.add(blocker)
+                todo.append(blocker)
+    return free
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +114,7 @@ class LockWaits:
 
     def roots_of(self, pid: int) -> list[int]:
         """Return the root blockers of this wait, the oldest transaction first."""
-        blocked = self._s.facts.blocked_by
-        seen, todo, free = {pid}, [pid], set()
-        while todo:
-            for blocker in blocked.get(todo.pop(), ()):
-                if blocker not in blocked:
-                    free.add(blocker)
-                elif blocker not in seen:
-                    seen.add(blocker)
-                    todo.append(blocker)
-        return sorted(free, key=self._opened_us)
+        return sorted(find_roots(pid, self._s.facts.blocked_by), key=self._opened_us)
 
     def _opened_us(self, pid: int) -> tuple[int, int]:
         row = self._s.facts.by_pid.get(pid)

@@ -37,12 +37,15 @@ def test_a_waiter_of_this_tick_is_read_in_this_tick(orders: Cluster) -> None:
         waiting_for_lock(orders, "alter table orders add column m int") as waiter,
         connected_probe(orders) as probe,
     ):
-        locks = read(probe, "pg.activity", "pg.locks", waiters=False)["pg.locks"].decode()
+        parts = read(probe, "pg.activity", "pg.locks", waiters=False)
+    locks, rows = parts["pg.locks"].decode(), parts["pg.activity"].decode().rows
     [wait] = locks.waiters
     assert (wait.pid, wait.blocked_by, wait.locktype) == (waiter, [holder], "relation")
     assert (wait.mode, wait.relation) == ("AccessExclusiveLock", "public.orders")
     assert wait.wait_start is not None
     assert [(held.pid, held.mode, held.relation) for held in locks.held] == [(holder, "ShareLock", "public.orders")]
+    starts = {(row.pid, row.backend_start) for row in rows if row.pid in (waiter, holder)}
+    assert {(one.pid, one.backend_start) for one in locks.sessions} == starts and len(starts) == 2
 
 
 def test_a_wait_for_a_row_names_its_table(orders: Cluster) -> None:

@@ -7,7 +7,14 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from dba_console.reports.postmortem.facts import IncidentFacts, Measured, ReportedRun, TimelineRow
+from dba_console.reports.postmortem.facts import (
+    BlockingFacts,
+    IncidentFacts,
+    Measured,
+    ReportedBlocker,
+    ReportedRun,
+    TimelineRow,
+)
 from dba_console.reports.postmortem.timeline import limit_rows
 from dba_console.runbooks.run_view import RunTable
 
@@ -21,6 +28,8 @@ MAX_RANGES = 6
 MAX_OTHERS = 10
 MAX_CAUSES = 5
 MAX_GAPS = 5
+MAX_BLOCKERS = 5
+MAX_WAITERS = 5
 _KEYS = re.compile(
     r" On [^ ]{1,80}: (press y|type `[^`]*`( \([^)]*\))?) to confirm, no? to decline$|"
     r" \d+ steps?, \d+ changes?\. Default: no$"
@@ -38,6 +47,7 @@ def shorten(incident: IncidentFacts) -> IncidentFacts:
         timeline=tuple(rows),
         omitted=tuple(_omitted(incident, rows)),
         impact=tuple(one for one in incident.impact if one.value is not None and not one.is_zero),
+        blocking=tuple(map(_short_blocking, incident.blocking)),
         ranges=incident.ranges[:MAX_RANGES],
         decisions=tuple(
             replace(one, screen=(), missing="", repeated=False, asked=_question(one.asked))
@@ -49,6 +59,28 @@ def shorten(incident: IncidentFacts) -> IncidentFacts:
         causes=incident.causes[:MAX_CAUSES],
         others=incident.others[:MAX_OTHERS],
         gaps=incident.gaps[:MAX_GAPS],
+    )
+
+
+def _short_blocking(facts: BlockingFacts) -> BlockingFacts:
+    """Return the worst blockers with the longest waits; the others are counted."""
+    rest = facts.blockers[MAX_BLOCKERS:]
+    return replace(
+        facts,
+        blockers=tuple(map(_short_blocker, facts.blockers[:MAX_BLOCKERS])),
+        omitted=facts.omitted + len(rest),
+        omitted_s=facts.omitted_s + sum(one.waited_s for one in rest),
+    )
+
+
+def _short_blocker(one: ReportedBlocker) -> ReportedBlocker:
+    rest = one.waiters[MAX_WAITERS:]
+    return replace(
+        one,
+        statement=_cut(one.statement, MAX_TEXT),
+        waiters=one.waiters[:MAX_WAITERS],
+        omitted=one.omitted + len(rest),
+        omitted_s=one.omitted_s + sum(each.waited_s for each in rest),
     )
 
 

@@ -39,6 +39,47 @@ class Measured(Struct, frozen=True):
         return self.value is not None and self.value.startswith(("0.0s", "none"))
 
 
+class ReportedWaiter(Struct, frozen=True, kw_only=True):
+    """A session that waited for a blocker."""
+
+    who: str
+    lock: str
+    """Mode and relation it waited for last."""
+    waited_s: float
+    from_us: int
+    to_us: int
+
+
+class ReportedBlocker(Struct, frozen=True, kw_only=True):
+    """A session that blocked others and waited for none."""
+
+    who: str
+    state: str
+    """In which it blocked others the longest, with its statement then."""
+    statement: str
+    waited_s: float
+    """Sum over the sessions that waited for it."""
+    from_us: int
+    to_us: int
+    waiters: tuple[ReportedWaiter, ...]
+    omitted: int = 0
+    """Waiters that are not listed, and their time."""
+    omitted_s: float = 0.0
+
+
+class BlockingFacts(Struct, frozen=True, kw_only=True):
+    """Who blocked whom in a session."""
+
+    session: int
+    blockers: tuple[ReportedBlocker, ...]
+    """The most time waited first."""
+    omitted: int = 0
+    """Blockers that are not listed, and the time waited for them."""
+    omitted_s: float = 0.0
+    unread_s: float = 0.0
+    """Time in which locks were not read; nothing of it counts as waiting."""
+
+
 class SeriesRange(Struct, frozen=True):
     """A charted value before and during the incident, as text with its unit."""
 
@@ -218,6 +259,7 @@ class IncidentFacts(Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionFacts, ...]
     moments: tuple[IncidentTime, ...]
     impact: tuple[Measured, ...]
+    blocking: tuple[BlockingFacts, ...] = ()
     ranges: tuple[SeriesRange, ...]
     timeline: tuple[TimelineRow, ...]
     omitted: tuple[tuple[str, int], ...] = ()

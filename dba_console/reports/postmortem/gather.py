@@ -32,6 +32,7 @@ from dba_console.reports.postmortem.facts import (
     SettingChange,
 )
 from dba_console.reports.postmortem.impact import measure_impact
+from dba_console.reports.postmortem.lock_episodes import LockEpisodeReader
 from dba_console.reports.postmortem.responses import answering_runs
 from dba_console.reports.postmortem.runs import run_facts, runs_within, sessions_of_runs, span_of
 from dba_console.reports.postmortem.scope import (
@@ -128,7 +129,9 @@ def _gather(recording: Recording, asked: Asked, others: Sequence[Recording], ope
         decisions, decided = decisions + found, decided + count
     moments = find_moments(scope, main.events, answering)
     measured = [number for run in runs if run.run in about or not related for number in by_run[run.run]]
-    impact = measured + [one for source in sources for one in _impact(source, scope)]
+    locks = [LockEpisodeReader(one.recording.meta) for one in sources]
+    impact = measured + [one for source in sources for one in _impact(source, scope, locks[source.index])]
+    blocking = [one.facts(source.index, source.shift_us) for one, source in zip(locks, sources, strict=True)]
     charts, ranges = _charts(sources, scope)
     gaps = [one for source in sources for one in _gaps(source, scope)]
     sessions = tuple(_session_facts(one) for one in sources)
@@ -143,6 +146,7 @@ def _gather(recording: Recording, asked: Asked, others: Sequence[Recording], ope
         sessions=sessions,
         moments=tuple(moments),
         impact=tuple(impact),
+        blocking=tuple(one for one in blocking if one is not None),
         ranges=tuple(ranges[:MAX_ROWS]),
         timeline=tuple(timeline),
         omitted=tuple(omitted),
@@ -251,9 +255,9 @@ def _runs(sources: Sequence[_Source], scope: ReportScope) -> tuple[list[Reported
     return sorted(found, key=lambda one: one.began_us or 0), measured
 
 
-def _impact(source: _Source, scope: ReportScope) -> Iterator[Measured]:
+def _impact(source: _Source, scope: ReportScope, locks: LockEpisodeReader) -> Iterator[Measured]:
     began_us, ended_us = scope.core_us
-    for one in measure_impact(source.recording, source.own(began_us), source.own(ended_us)):
+    for one in measure_impact(source.recording, source.own(began_us), source.own(ended_us), locks):
         at_us = None if one.at_us is None else one.at_us + source.shift_us
         yield replace(one, at_us=at_us, session=source.index)
 

@@ -15,6 +15,7 @@ from dba_console.core.units import human_bytes, human_duration
 from dba_console.recording.points import Point
 from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import Measured
+from dba_console.reports.postmortem.lock_episodes import LockEpisodeReader
 from dba_console.reports.postmortem.timeline import text_of
 from dba_console.watch.block_devices import derive_devices
 from dba_console.watch.connections.panel import usable_of
@@ -36,15 +37,15 @@ _CLOCK_SET_US = 2_000_000
 _EMPTY = ChartHistory()
 
 
-def measure_impact(recording: Recording, from_us: int, to_us: int) -> list[Measured]:
-    """Return the numbers of the incident between two times."""
+def measure_impact(recording: Recording, from_us: int, to_us: int, locks: LockEpisodeReader) -> list[Measured]:
+    """Return the numbers of the incident between two times. `locks` is given the same pictures."""
     points = dict(recording.points(from_us, to_us))
     counters = (_Slots(), _Outages(), _LockWaits(), _IoStalls(), _Poolers(), _Replication())
     transactions = _DatabaseCounters(from_us)
     for picture, held_s in _held(recording.pictures(from_us - BASELINE_US, to_us)):
         transactions.add(picture)
         if picture.wall_us >= from_us:
-            for counter in counters:
+            for counter in (*counters, locks):
                 counter.add(picture, points.get(picture.wall_us, {}), held_s)
     found = [one for counter in counters[:2] for one in counter.numbers()]
     found += transactions.numbers()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dba_console.watch.probes.postgres.binary_results import Row, wall_us
 from dba_console.watch.probes.postgres.oid_names import OidNames
-from dba_console.watch.samples.postgres import HeldLock, Locks, LockWaiter
+from dba_console.watch.samples.postgres import HeldLock, Locks, LockSession, LockWaiter
 
 _MODES = (
     "AccessShareLock", "RowShareLock", "RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock",
@@ -22,7 +22,7 @@ def locks_of(rows: Sequence[Row], names: OidNames) -> Locks:
         HeldLock(pid, mode.decode(), names.relation(database, relation), kind.decode())
         for pid, kind, mode, database, relation in _strongest(row for row in rows if row[0] == b"holds")
     ]
-    return Locks(waiters, held)
+    return Locks(waiters, held, [LockSession(row[1], wall_us(row[5])) for row in rows if row[0] == b"sessions"])
 
 
 def _lock(row: Row, names: OidNames) -> LockWaiter:

@@ -1,8 +1,9 @@
-"""Locks: who waits for whom, as trees with the root blocker on top."""
+"""How locks are drawn: who waits for whom, as trees with the root blocker on top; and who blocked whom before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from dba_console.core.units import human_duration
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.layout import Layout
-from dba_console.watch.locks.panel import LockNode, LocksPanel
+from dba_console.watch.locks.panel import BlockedRow, EpisodeRow, LockNode, LocksPanel
 from dba_console.watch.panels import phrases
 from dba_console.watch.panels.phrases import (
     fact,
@@ -31,7 +32,7 @@ from dba_console.watch.panels.text_elements import (
     Table,
     TableRow,
 )
-from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.panels.time_formats import local_date_and_time, local_time_of_day
 from dba_console.watch.tables import Column, cells
 
 _WAIT_WARN_S, _WAIT_CRIT_S = 1.0, 60.0
@@ -94,7 +95,9 @@ def compact(frame: Frame, width: int, height: int, history: ChartHistory) -> lis
     lines: list[Line] = []
     if panel.waiting == 0 and not panel.trees:
         known = panel.status == "ok"
-        lines = [text_line("no lock waits" if known else "no lock waits at the last reading", "dim")]
+        lines = [
+            join([text_line("no lock waits" if known else "no lock waits at the last reading", "dim"), _last(panel)])
+        ]
     elif panel.waiting is not None or panel.trees:
         lines = [_summary(frame)]
         blocks = blocked_elsewhere(panel.trees)
@@ -119,6 +122,25 @@ def _summary(frame: Frame) -> Line:
     node, root = max(waiters, key=lambda pair: pair[0].wait_s or 0.0)
     who = f": {_pid_text(node)} {name_of(node.user, 20)} {statement(node.query, 60)}"
     return (*start, Span(who), Span(f" ← {_pid_text(root)} {_client_name(root)}", "key"))
+
+
+def _last(panel: LocksPanel) -> Line:
+    """`8001 web blocked 2 for 1m24s until 14:57:29`: the root blocker of the last minutes with most time waited."""
+    if not panel.episodes:
+        return ()
+    worst = panel.episodes[0]
+    many = len(worst.waiters) + worst.other_waiters
+    text = f"{_who(worst)} blocked {many} for {human_duration(worst.waited_s)} until {_until_text(worst)}"
+    return text_line(text, "dim")
+
+
+def _who(row: EpisodeRow) -> str:
+    name = row.application or row.user
+    return " ".join(filter(None, (str(row.pid) if row.pid else "prepared transaction", name and name_of(name, 24))))
+
+
+def _until_text(row: EpisodeRow | BlockedRow) -> str:
+    return "now" if row.until is None else local_time_of_day(row.until)
 
 
 def _with_roots(trees: list[LockNode]) -> Iterator[tuple[LockNode, LockNode]]:
@@ -193,15 +215,26 @@ _COLUMNS = (
 
 def full(frame: Frame, width: int, history: ChartHistory) -> Detail:
     panel = frame.of(LocksPanel)
-    if panel.waiting is None and not panel.trees:
+    if panel.waiting is None and not panel.trees and not panel.episodes:
         return Detail("Locks", tuple(phrases.note_lines(panel, width)))
     head = [fact("waiting", integer(panel.waiting))]
     if panel.waiting != 0:
         head = [join([*head, fact("longest", human_duration(panel.longest_wait_s))])]
     blocks = blocked_elsewhere(panel.trees)
     rows = tuple(_node_row(position, blocks) for position in walk_trees(panel.trees))
-    table = Table("locks", _COLUMNS, rows, None, "Lock waits", "no lock waits")
-    return Detail("Locks", phrases.head_lines(panel, head, width), (table,))
+    tables = [Table("locks", _COLUMNS, rows, None, "Lock waits", "no lock waits")]
+    if panel.episodes:
+        head.append(_episodes_head(panel))
+        tables.append(
+            Table(
+                "episodes",
+                _EPISODES,
+                tuple(row for episode in panel.episodes for row in _episode_rows(episode)),
+                None,
+                "Who blocked whom, last 10 min",
+            )
+        )
+    return Detail("Locks", phrases.head_lines(panel, head, width), tuple(tables))
 
 
 def _node_row(position: TreePosition, blocks: dict[int, list[int]]) -> TableRow:
@@ -229,6 +262,86 @@ def _detail_lines(node: LockNode, blocks: dict[int, list[int]]) -> list[Line]:
     if node.also_blocked_by:
         lines.append(text_line("also blocked by " + pids_text(node.also_blocked_by), "warn"))
     return [*lines, *query_lines(node.query, node.query_bytes)]
+
+
+# Who blocked whom in the last minutes.
+
+
+def _name(field: str) -> Callable[[EpisodeRow | BlockedRow], str]:
+    return lambda row: name_of(name) if (name := getattr(row, field)) else ""
+
+
+_EPISODES = (
+    Column("pid", "pid", 12, help="Root blocker first, those that waited for it below", text=lambda row: str(row.pid)),
+    Column("user", "user", 12, text=_name("user"), spare=5),
+    Column("application", "application", 14, text=_name("application"), spare=1),
+    Column(
+        "state",
+        "state",
+        12,
+        help="In which it blocked others the longest; its statement is that of this time",
+        text=lambda row: short_state(row.state),
+    ),
+    Column("waited_s", "waited", 7, right=True, help="Time waited, measured between readings; of a blocker: the sum"),
+    Column("since", "from", 8, text=lambda row: local_time_of_day(row.since)),
+    Column("until", "to", 8, help="now: it still lasts", text=_until_text),
+    Column("mode", "mode", 19, help="Mode it waited for last", text=_name("mode"), spare=4),
+    Column("relation", "relation", 18, help="What it waited for last", text=_name("relation"), spare=3),
+    Column("query", "query", 60, text=lambda row: statement(row.query, 300), grow=True),
+)
+
+
+def _episode_rows(episode: EpisodeRow) -> Iterator[TableRow]:
+    who = f"{episode.pid} {episode.backend_start}"
+    shown = _episode_cells(episode, "")
+    shown["pid"] = Cell(str(episode.pid) if episode.pid else "prepared", episode.pid, "key")
+    yield TableRow(who, tuple(shown.values()), lambda: _episode_lines(episode), copied=episode.query)
+    for place, row in enumerate(episode.waiters, 1):
+        last = place == len(episode.waiters) and not episode.other_waiters
+        cells_of_row = tuple(_episode_cells(row, "└ " if last else "├ ").values())
+        yield TableRow(f"{row.pid} {row.backend_start} {who}", cells_of_row, partial(_blocked_lines, row))
+    if episode.other_waiters:
+        others = {column.id: Cell("") for column in _EPISODES}
+        others["pid"] = Cell(f"└ {episode.other_waiters} more")
+        others["waited_s"] = Cell(human_duration(episode.other_waited_s), episode.other_waited_s)
+        yield TableRow(f"0 None {who} others", tuple(others.values()))
+
+
+def _episode_cells(row: EpisodeRow | BlockedRow, prefix: str) -> dict[str, Cell]:
+    """Return the cells by column; those of fields that this row has not are empty."""
+    shown = {column.id: column.cell(row) if hasattr(row, column.id) else Cell("") for column in _EPISODES}
+    return shown | {"pid": Cell(f"{prefix}{row.pid}", row.pid)}
+
+
+def _episode_lines(row: EpisodeRow) -> list[Line]:
+    many = len(row.waiters) + row.other_waiters
+    lines = [
+        text_line(f"connected since {local_date_and_time(row.backend_start)}, {name_of(row.database)}"),
+        text_line(
+            f"{many} {'session' if many == 1 else 'sessions'} waited for it from {local_date_and_time(row.since)} to "
+            f"{_until_text(row)}, {human_duration(row.waited_s)} in all, as far as readings show"
+        ),
+    ]
+    return [*lines, *query_lines(row.query, None)]
+
+
+def _blocked_lines(row: BlockedRow) -> list[Line]:
+    return [
+        text_line(f"connected since {local_date_and_time(row.backend_start)}"),
+        text_line(f"waited for {name_of(row.mode)} on {name_of(row.relation, 120)}"),
+    ]
+
+
+def _episodes_head(panel: LocksPanel) -> Line:
+    """`waited in the last 10 min 3m12s · for sessions not listed 4.0s (2) · locks not read for 40s`."""
+    total_s = sum(row.waited_s for row in panel.episodes) + (panel.other_waited_s or 0.0)
+    facts = [fact("waited in the last 10 min", human_duration(total_s))]
+    if panel.other_episodes:
+        text = f"{human_duration(panel.other_waited_s)} ({panel.other_episodes})"
+        facts.append(fact("for blockers not listed", text))
+    if panel.episodes_gap_s:
+        facts.append(fact("locks not read for", human_duration(panel.episodes_gap_s), "warn"))
+    return join(facts)
 
 
 LAYOUT = Layout(name="locks", title="Locks", key="6", compact=compact, full=full)

@@ -1,4 +1,4 @@
--- Sessions waiting for a heavyweight lock, and what their blockers hold; pg_blocking_pids() only for those that wait.
+-- Sessions waiting for a heavyweight lock, what their blockers hold, and when both were started; pg_blocking_pids() only for those that wait.
 WITH locks AS MATERIALIZED (
     SELECT * FROM pg_catalog.pg_lock_status()
 ), waiting AS MATERIALIZED (
@@ -21,3 +21,9 @@ SELECT DISTINCT 'holds', coalesce(h.pid, 0), NULL::int4[], h.locktype, h.mode, N
    AND (h.database, h.relation, h.page, h.tuple, h.virtualxid, h.transactionid, h.classid, h.objid, h.objsubid)
        IS NOT DISTINCT FROM
        (l.database, l.relation, l.page, l.tuple, l.virtualxid, l.transactionid, l.classid, l.objid, l.objsubid)
+UNION ALL
+-- Pids are reused: who waits and who blocks is known by the start of the backend too.
+SELECT 'sessions', s.pid, NULL, NULL, NULL, a.backend_start, NULL, NULL
+  FROM (SELECT pid FROM waits UNION SELECT pg_catalog.unnest(blocked_by) FROM waits) s
+  CROSS JOIN LATERAL pg_catalog.pg_stat_get_activity(s.pid) a
+ WHERE s.pid <> 0

@@ -1,4 +1,4 @@
-"""What is shown of locks: lock wait trees, from the root blockers down.
+"""What is shown of locks: lock wait trees, from the root blockers down, and who blocked whom in the last minutes.
 
 Ages use the server's clock, never the host's: the two may differ.
 """
@@ -11,7 +11,9 @@ from msgspec import Struct
 
 from dba_console.core.clock import age_s, rfc3339
 from dba_console.watch.frames.panel_status import fill_status
-from dba_console.watch.frames.picture import PictureFacts
+from dba_console.watch.frames.picture import Picture, PictureFacts
+from dba_console.watch.locks.episodes import SPAN_US
+from dba_console.watch.locks.readings import BlockedSession, LockEpisode, LockEpisodes
 from dba_console.watch.panel import Charted, Panel, PanelFrame, Points
 from dba_console.watch.samples import postgres
 from dba_console.watch.session_states import count_waiting
@@ -41,10 +43,59 @@ class LockNode(Struct, kw_only=True):
     """Further blockers of a waiter, besides the one it is shown under."""
 
 
+class BlockedRow(Struct, kw_only=True):
+    """A session that waited for a root blocker, also behind others."""
+
+    pid: int
+    backend_start: str | None = None
+    user: str | None = None
+    application: str | None = None
+    mode: str | None = None
+    relation: str | None = None
+    waited_s: float = 0.0
+    since: str | None = None
+    """RFC 3339."""
+    until: str | None = None
+    """RFC 3339: when it was last seen waiting; null while it still waits."""
+
+
+class EpisodeRow(Struct, kw_only=True):
+    """A root blocker of the last minutes: a session that blocked others and waited for none, or a prepared transaction
+    (`pid` 0)."""
+
+    pid: int
+    backend_start: str | None = None
+    user: str | None = None
+    database: str | None = None
+    application: str | None = None
+    state: str | None = None
+    """In which it blocked others the longest, with its statement then."""
+    query: str | None = None
+    waited_s: float = 0.0
+    """Sum over the sessions that waited for it: at most a tick too short for each wait, never too long."""
+    since: str | None = None
+    """RFC 3339: when the first of them was seen waiting."""
+    until: str | None = None
+    """RFC 3339: when the last one was; null while it still blocks."""
+    waiters: list[BlockedRow] = []
+    """Those that waited longest."""
+    other_waiters: int = 0
+    other_waited_s: float = 0.0
+
+
 class LocksPanel(PanelFrame, kw_only=True):
     waiting: Annotated[int | None, Charted("waiting for locks", "pg.activity")] = None
     longest_wait_s: float | None = None
     trees: list[LockNode] = []
+    episodes: list[EpisodeRow] = []
+    """Who blocked whom within the last ten minutes, as far as locks were read."""
+    episodes_since: str | None = None
+    """RFC 3339: from when on that is known; null if it is not recorded."""
+    episodes_gap_s: float | None = None
+    """Time of these minutes in which locks were not read; nothing of it is in `waited_s`."""
+    other_episodes: int | None = None
+    """Root blockers that are not listed, because less time was waited for each, and the time waited for them."""
+    other_waited_s: float | None = None
 
 
 # Lock wait trees, from the root blockers down. Each waiter is in the trees once, under one of its blockers, so the
@@ -60,6 +111,7 @@ PREPARED = 0
 def derive_locks(facts: PictureFacts) -> LocksPanel:
     """Return the locks panel; an empty list without waits, None if unknown."""
     panel = fill_status(LocksPanel(), facts.picture, "pg.locks")
+    _add_episodes(panel, facts.picture)
     waiters = facts.waiters
     if waiters is None:
         return panel
@@ -163,6 +215,55 @@ def _link_waiters(roots: list[int], nodes: dict[int, LockNode], children: dict[i
 def _count_behind(node: LockNode) -> int:
     node.behind = sum(1 + _count_behind(waiter) for waiter in node.waiters)
     return node.behind
+
+
+# Who blocked whom. The agent computes it (`episodes.py`); times become wall times by the newest reading of both clocks.
+
+
+def _add_episodes(panel: LocksPanel, picture: Picture) -> None:
+    reading = picture.current.get("locks.episodes")
+    found = picture.now("locks.episodes", LockEpisodes)
+    if reading is None or found is None:
+        return
+    offset_us, now_us = picture.wall_us - picture.mono_us, reading.part.at_us
+    oldest_us = picture.mono_us - SPAN_US
+    panel.episodes_since = rfc3339(max(found.since_us, oldest_us) + offset_us)
+    panel.episodes_gap_s = sum(max(0, end - max(begin, oldest_us)) for begin, end in found.gaps) / 1e6
+    panel.episodes = [episode_row(row, now_us, offset_us) for row in found.rows if row.last_us >= oldest_us]
+    panel.other_episodes, panel.other_waited_s = found.omitted, found.omitted_us / 1e6
+
+
+def episode_row(row: LockEpisode, now_us: int, offset_us: int) -> EpisodeRow:
+    """Return the row with wall times: `offset_us` is added. `now_us`: the reading; what has its time still lasts."""
+    return EpisodeRow(
+        pid=row.pid,
+        backend_start=rfc3339(row.backend_start),
+        user=row.user,
+        database=row.database,
+        application=row.application,
+        state="prepared transaction" if row.pid == PREPARED else row.state,
+        query=row.query,
+        waited_s=row.waited_us / 1e6,
+        since=rfc3339(row.first_us + offset_us),
+        until=None if row.last_us == now_us else rfc3339(row.last_us + offset_us),
+        waiters=[_blocked_row(one, now_us, offset_us) for one in row.waiters],
+        other_waiters=row.omitted_waiters,
+        other_waited_s=row.omitted_us / 1e6,
+    )
+
+
+def _blocked_row(row: BlockedSession, now_us: int, offset_us: int) -> BlockedRow:
+    return BlockedRow(
+        pid=row.pid,
+        backend_start=rfc3339(row.backend_start),
+        user=row.user,
+        application=row.application,
+        mode=row.mode,
+        relation=row.relation or row.locktype,
+        waited_s=row.waited_us / 1e6,
+        since=rfc3339(row.first_us + offset_us),
+        until=None if row.last_us == now_us else rfc3339(row.last_us + offset_us),
+    )
 
 
 def points(facts: PictureFacts) -> Points:

@@ -155,8 +155,18 @@ class HeldLock(Struct, array_like=True, frozen=True):
     locktype: str
 
 
+class LockSession(Struct, array_like=True, frozen=True, gc=False):
+    """A backend that waits or blocks, identified beyond its pid, which is reused."""
+
+    pid: int
+    backend_start: int | None
+    """None if not permitted."""
+
+
 class Locks(Struct, array_like=True, frozen=True):
     """Lock waiters and blockers; empty lists if no session waits."""
 
     waiters: list[LockWaiter]
     held: list[HeldLock]
+    sessions: list[LockSession] = []
+    """All of them, without prepared transactions; empty in recordings of older versions."""
