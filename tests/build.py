@@ -24,7 +24,7 @@ from dba_console.watch.frames.model import (
 )
 from dba_console.watch.frames.picture import Picture
 from dba_console.watch.io.panel import IoPanel, ServerIoRow
-from dba_console.watch.locks.panel import LockNode, LocksPanel
+from dba_console.watch.locks.panel import BlockedRow, EpisodeRow, LockNode, LocksPanel
 from dba_console.watch.memory.panel import MemoryPanel, NumaRow
 from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.progress.rows import ProgressRow
@@ -503,7 +503,60 @@ def _locks() -> LocksPanel:
         waiters=[blocked],
         behind=3,
     )
-    return LocksPanel(age_s=0.1, waiting=3, longest_wait_s=42.0, trees=[root])
+    return LocksPanel(
+        age_s=0.1,
+        waiting=3,
+        longest_wait_s=42.0,
+        trees=[root],
+        episodes=_episodes(),
+        episodes_since="2026-11-20T14:47:29.000000Z",
+        episodes_gap_s=12.0,
+        other_episodes=2,
+        other_waited_s=3.4,
+    )
+
+
+def _episodes() -> list[EpisodeRow]:
+    """What was waited for in the last ten minutes: a transaction left open, now over; and the dump."""
+    forgotten = EpisodeRow(
+        pid=7412,
+        backend_start="2026-11-20T14:49:01.000000Z",
+        user="app",
+        database="shop",
+        application="batch",
+        state="idle in transaction",
+        query="update orders set state = 'paid' where id = 1",
+        waited_s=168.0,
+        since="2026-11-20T14:49:20.000000Z",
+        until="2026-11-20T14:50:44.000000Z",
+        waiters=[
+            BlockedRow(
+                pid=8200, backend_start="2026-11-20T14:49:02.000000Z", user="app", application="orders-api",
+                mode="ShareLock", relation="public.orders", waited_s=84.0, since="2026-11-20T14:49:20.000000Z",
+                until="2026-11-20T14:50:44.000000Z",
+            ),
+        ],
+        other_waiters=1,
+        other_waited_s=84.0,
+    )  # fmt: skip
+    dump = EpisodeRow(
+        pid=8001,
+        backend_start="2026-11-20T14:09:00.000000Z",
+        user="backup",
+        application="pg_dump",
+        state="active",
+        query="COPY public.orders (id, customer) TO stdout;",
+        waited_s=42.0,
+        since="2026-11-20T14:56:47.000000Z",
+        waiters=[
+            BlockedRow(
+                pid=8123, backend_start="2026-11-20T14:50:00.000000Z", user="app", application="migrate",
+                mode="AccessExclusiveLock", relation="public.orders", waited_s=42.0,
+                since="2026-11-20T14:56:47.000000Z",
+            ),
+        ],
+    )  # fmt: skip
+    return [forgotten, dump]
 
 
 def _replication() -> ReplicationPanel:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from dba_console.tui.panel_detail import parse_backend_key
 from dba_console.watch.block_devices import Device
 from dba_console.watch.connections.panel import ConnectionsPanel
 from dba_console.watch.console.panel import EventRow
@@ -18,6 +19,7 @@ from dba_console.watch.locks.layout import walk_trees
 from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.panels.text_elements import Table, TableRow, line_text, move_spare_columns_last
+from dba_console.watch.panels.time_formats import local_time_of_day
 from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow
@@ -409,3 +411,29 @@ def test_an_idle_loop_device_takes_no_line_of_the_overview(frame: Frame) -> None
     text = "\n".join(compact("io", frame, 78, 9))
     assert "loop1" in text and "loop0" not in text
     assert len(table("io", frame, "devices").rows) == 3
+
+
+def test_when_all_is_over_the_overview_names_the_session_that_blocked_others(frame: Frame) -> None:
+    locks = frame.of(LocksPanel)
+    frame.panels["locks"] = LocksPanel(waiting=0, age_s=0.1, episodes=locks.episodes[:1])
+    until = local_time_of_day(locks.episodes[0].until)
+    assert compact("locks", frame)[0] == f"no lock waits · 7412 batch blocked 2 for 2m48s until {until}"
+
+
+def test_who_blocked_whom_is_a_table_of_its_own_only_if_somebody_did(frame: Frame) -> None:
+    episodes = table("locks", frame, "episodes")
+    assert [texts(row, episodes)["pid"] for row in episodes.rows] == ["7412", "├ 8200", "└ 1 more", "8001", "└ 8123"]
+    assert texts(episodes.rows[1], episodes)["query"] == "ShareLock on public.orders"
+    assert texts(episodes.rows[3], episodes)["until"] == "now"
+    frame.of(LocksPanel).episodes = []
+    assert [one.id for one in PANELS["locks"].full(frame, 120, ChartHistory()).tables] == ["locks"]
+
+
+def test_who_blocked_whom_is_shown_while_the_server_does_not_answer(frame: Frame) -> None:
+    frame.panels["locks"] = LocksPanel(status="error", episodes=frame.of(LocksPanel).episodes)
+    assert table("locks", frame, "episodes").rows
+
+
+def test_a_session_that_blocked_others_can_be_chosen_by_its_identity(frame: Frame) -> None:
+    row = table("locks", frame, "episodes").rows[1]
+    assert parse_backend_key(row.key) == {"pid": 8200, "backend_start": "2026-11-20T14:49:02.000000Z"}

@@ -168,6 +168,7 @@ class LockEpisodeTracker:
                 blocked = root.waiters.get(who)
                 if blocked is None:
                     blocked = root.waiters[who] = _Blocked(lock, self._at_us - waited_us)
+                    root.first_us = min(root.first_us, blocked.first_us)
                 blocked.lock, blocked.last_us = lock, self._at_us
                 blocked.row = sessions.row(who) or blocked.row
                 blocked.waited_us += waited_us

@@ -274,7 +274,7 @@ def _name(field: str) -> Callable[[EpisodeRow | BlockedRow], str]:
 _EPISODES = (
     Column("pid", "pid", 12, help="Root blocker first, those that waited for it below", text=lambda row: str(row.pid)),
     Column("user", "user", 12, text=_name("user"), spare=5),
-    Column("application", "application", 14, text=_name("application"), spare=1),
+    Column("application", "application", 14, text=_name("application")),
     Column(
         "state",
         "state",
@@ -285,9 +285,13 @@ _EPISODES = (
     Column("waited_s", "waited", 7, right=True, help="Time waited, measured between readings; of a blocker: the sum"),
     Column("since", "from", 8, text=lambda row: local_time_of_day(row.since)),
     Column("until", "to", 8, help="now: it still lasts", text=_until_text),
-    Column("mode", "mode", 19, help="Mode it waited for last", text=_name("mode"), spare=4),
-    Column("relation", "relation", 18, help="What it waited for last", text=_name("relation"), spare=3),
-    Column("query", "query", 60, text=lambda row: statement(row.query, 300), grow=True),
+    Column(
+        "query",
+        "query, or lock waited for",
+        60,
+        text=lambda row: statement(row.query, 300),
+        grow=True,
+    ),
 )
 
 
@@ -310,7 +314,13 @@ def _episode_rows(episode: EpisodeRow) -> Iterator[TableRow]:
 def _episode_cells(row: EpisodeRow | BlockedRow, prefix: str) -> dict[str, Cell]:
     """Return the cells by column; those of fields that this row has not are empty."""
     shown = {column.id: column.cell(row) if hasattr(row, column.id) else Cell("") for column in _EPISODES}
+    if isinstance(row, BlockedRow):
+        shown["query"] = Cell(_lock_text(row))
     return shown | {"pid": Cell(f"{prefix}{row.pid}", row.pid)}
+
+
+def _lock_text(row: BlockedRow) -> str:
+    return f"{name_of(row.mode)} on {name_of(row.relation, 120)}"
 
 
 def _episode_lines(row: EpisodeRow) -> list[Line]:
@@ -328,7 +338,7 @@ def _episode_lines(row: EpisodeRow) -> list[Line]:
 def _blocked_lines(row: BlockedRow) -> list[Line]:
     return [
         text_line(f"connected since {local_date_and_time(row.backend_start)}"),
-        text_line(f"waited for {name_of(row.mode)} on {name_of(row.relation, 120)}"),
+        text_line(f"waited for {_lock_text(row)}"),
     ]
 
 
