@@ -26,10 +26,13 @@ WITHHELD = '<not read: agent.query_texts = "none">'
 """Replaces a query's text."""
 
 
+SettingName = Annotated[str, NameKind("text")]
+
+
 class Setting(Struct, array_like=True, frozen=True):
     """A row of pg_settings that the console uses: value as text in the base unit."""
 
-    name: str
+    name: SettingName
     value: str
     unit: str | None
     source: str
@@ -50,7 +53,7 @@ class Database(Struct, array_like=True, frozen=True, gc=False):
     connection_limit: int
     allow_connections: bool
     is_template: bool
-    tablespace: str | None = None
+    tablespace: TablespaceName | None = None
     """Default tablespace of its relations; None: in the data directory."""
     restored_from: str | None = None
     """The dump of a restore into it that is not finished (runbook restore)."""
@@ -67,8 +70,8 @@ class Server(Struct, array_like=True, frozen=True):
     start_us: int
     now_us: int
     """The server's clock at the reading: its offset to the host's wall time shows whether the clocks differ."""
-    current_user: str
-    database: str
+    current_user: UserName
+    database: DatabaseName
     superuser: bool
     pg_monitor: bool
     signal_backend: bool

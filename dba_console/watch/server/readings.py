@@ -14,8 +14,7 @@ from msgspec import Struct, structs
 from dba_console.core.redact import redact
 from dba_console.watch.part import DatabaseName, NameKind, PartKind, Query, RelationName, ServerPart
 from dba_console.watch.samples import host, postgres
-
-SettingName = Annotated[str, NameKind("text")]
+from dba_console.watch.samples.postgres import SettingName
 
 
 class PendingSetting(Struct, array_like=True, frozen=True):
