@@ -51,6 +51,17 @@ def test_no_panel_takes_more_lines_than_it_was_given(seed: int, width: int, heig
         assert harmless(lines), kind.name
 
 
+@given(seed=SEEDS, width=st.integers(1, 210), height=st.integers(1, 12), spare=st.integers(1, 40))
+def test_a_panel_with_space_to_spare_is_the_same_as_without(seed: int, width: int, height: int, spare: int) -> None:
+    # A layout draws a panel once with all the space that it may get, and keeps that if it fits.
+    frame = random_frame(seed)
+    history = random_history(seed, frame.at_us)
+    for kind in PANELS.values():
+        spacious = kind.compact(frame, width, height + spare, history)
+        if len(spacious) <= height:
+            assert kind.compact(frame, width, height, history) == spacious, kind.name
+
+
 @given(seed=SEEDS, width=st.integers(20, 210))
 def test_every_row_of_every_table_has_a_sanitized_cell_for_each_column(seed: int, width: int) -> None:
     frame = random_frame(seed)

@@ -143,8 +143,8 @@ class FrameWithHistory:
 
     frame: Frame
     history: ChartHistory
-    drawn: dict[tuple[str, int, int], list[Line]] = field(default_factory=dict, compare=False)
-    """Lines by panel, width and rows: a layout draws panels to learn their height, some of them several times."""
+    drawn: dict[tuple[str, int], dict[int, list[Line]]] = field(default_factory=dict, compare=False)
+    """Lines by panel and width, then by rows: a layout draws panels to learn their height."""
 
 
 def panel_title(name: str, view: FrameWithHistory, width: int) -> Line:
@@ -174,11 +174,13 @@ def _findings_title(frame: Frame) -> Line:
 
 
 def panel_lines(name: str, view: FrameWithHistory, width: int, rows: int) -> list[Line]:
-    """Return the lines of one panel, at most `rows`."""
-    lines = view.drawn.get((name, width, rows))
-    if lines is None:
-        lines = view.drawn[name, width, rows] = _draw_panel(name, view, width, rows)
-    return lines
+    """Return the lines of one panel, at most `rows`. With space to spare it is the same as without."""
+    drawn = view.drawn.setdefault((name, width), {})
+    for space, lines in drawn.items():
+        if len(lines) <= rows <= space:
+            return lines
+    drawn[rows] = _draw_panel(name, view, width, rows)
+    return drawn[rows]
 
 
 def _draw_panel(name: str, view: FrameWithHistory, width: int, rows: int) -> list[Line]:
