@@ -27,20 +27,12 @@ def _sign(row: EventRow) -> str:
     return event_sign(row.kind, row.severity)
 
 
-def _time_text(row: EventRow) -> str:
-    return local_date_and_time(row.at)
-
-
-def _event_text(row: EventRow) -> str:
-    return clean(row.text[:400])
-
-
 _COLUMNS = (
     Column("severity", "", 1, text=_sign, style=_style),
-    Column("at", "time", 19, help="Local time", text=_time_text, descending=True),
+    Column("at", "time", 19, help="Local time", text=lambda row: local_date_and_time(row.at), descending=True),
     Column("kind", "kind", 18, spare=2),
     Column("tag", "tag", 12, spare=3),
-    Column("text", "event", 60, text=_event_text, style=_style, grow=True),
+    Column("text", "event", 60, text=lambda row: clean(row.text[:400]), style=_style, grow=True),
 )
 
 

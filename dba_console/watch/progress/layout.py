@@ -256,10 +256,6 @@ def _tail(row: ProgressRow, *, short: bool = False) -> Line:
 # The table of the full form.
 
 
-def _late_style(row: ProgressRow) -> Style:
-    return "" if row.late_s is None else "warn"
-
-
 def _pct_text(row: ProgressRow) -> str:
     sign = "≈" if row.grade == "estimated" and row.pct is not None else ""
     return sign + human_pct(row.pct)
@@ -276,24 +272,8 @@ def _object_text(row: ProgressRow) -> str:
     return name_of(row.object, 120) if row.object and is_job(row) else ""
 
 
-def _done_text(row: ProgressRow) -> str:
-    return amount_text(row.done, row.unit)
-
-
-def _total_text(row: ProgressRow) -> str:
-    return amount_text(row.total, row.unit)
-
-
 def _unit_text(row: ProgressRow) -> str:
     return "time" if row.unit == "s" else name_of(row.unit) if row.unit else ""
-
-
-def _rate_text(row: ProgressRow) -> str:
-    return rate_text(row.rate_per_s, row.unit)
-
-
-def _eta_text(row: ProgressRow) -> str:
-    return remaining_text(row.eta_s, row.eta_grade)
 
 
 def _errors_text(row: ProgressRow) -> str:
@@ -303,10 +283,6 @@ def _errors_text(row: ProgressRow) -> str:
 
 def _errors_style(row: ProgressRow) -> Style:
     return "stale" if row.errors is None else "crit" if row.errors else ""
-
-
-def _blocks_style(row: ProgressRow) -> Style:
-    return level_style(row.blocks, 1, 10)
 
 
 def _has_database(row: ProgressRow) -> bool:
@@ -328,10 +304,21 @@ _COLUMNS = (
     Column("grade", "basis", 9, help="measured by the server, estimated by the console, or unknown", spare=2),
     Column("object", "works on", 30, help="What a program is processing now", text=_object_text, grow=True, spare=3),
     Column("database", "database", 14, applies=_has_database, spare=8),
-    Column("done", "done", 9, right=True, text=_done_text, descending=True, spare=6),
-    Column("total", "total", 9, right=True, text=_total_text, descending=True, spare=7),
+    Column("done", "done", 9, right=True, text=lambda row: amount_text(row.done, row.unit), descending=True, spare=6),
+    Column(
+        "total", "total", 9, right=True, text=lambda row: amount_text(row.total, row.unit), descending=True, spare=7
+    ),
     Column("unit", "unit", 9, help="Of done and total", text=_unit_text, spare=5),
-    Column("rate_per_s", "rate", 10, right=True, help="Units per second", text=_rate_text, descending=True, spare=9),
+    Column(
+        "rate_per_s",
+        "rate",
+        10,
+        right=True,
+        help="Units per second",
+        text=lambda row: rate_text(row.rate_per_s, row.unit),
+        descending=True,
+        spare=9,
+    ),
     Column("elapsed_s", "elapsed", 7, right=True, descending=True),
     Column(
         "eta_s",
@@ -339,7 +326,7 @@ _COLUMNS = (
         7,
         right=True,
         help="Time left for what the share refers to; ≈ is an estimate",
-        text=_eta_text,
+        text=lambda row: remaining_text(row.eta_s, row.eta_grade),
         descending=True,
     ),
     Column(
@@ -348,7 +335,7 @@ _COLUMNS = (
         7,
         right=True,
         help="Typical duration of earlier runs",
-        style=_late_style,
+        style=lambda row: "" if row.late_s is None else "warn",
         descending=True,
         optional=True,
         spare=1,
@@ -364,7 +351,13 @@ _COLUMNS = (
         descending=True,
     ),
     Column(
-        "blocks", "wait", 5, right=True, help="Sessions waiting for its locks", style=_blocks_style, descending=True
+        "blocks",
+        "wait",
+        5,
+        right=True,
+        help="Sessions waiting for its locks",
+        style=lambda row: level_style(row.blocks, 1, 10),
+        descending=True,
     ),
     Column("pid", "pid", 8, right=True, help="Backend; blank for a program without one", optional=True, spare=4),
 )
