@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 class Subject(NamedTuple):
     panel: str
     """The name of its panel, as in `show --json`."""
-    package: str = ""
-    """Empty: its modules are still in `watch/samples`, `probes`, `frames`, `panels` and `findings`."""
+    package: str
     has_rules: bool = True
 
 
@@ -75,13 +74,13 @@ def layouts() -> dict[str, Layout]:
 @cache
 def families() -> dict[str, Family]:
     """Return the families of rules of all subjects by the name of their table in the configuration."""
-    with_rules = [subject.package for subject in SUBJECTS if subject.package and subject.has_rules]
+    with_rules = [subject.package for subject in SUBJECTS if subject.has_rules]
     declared: list[Family] = [_declared(package, "rules", "FAMILY") for package in with_rules]
     return {family.name: family for family in declared}
 
 
 def _packages() -> list[str]:
-    return [subject.package for subject in SUBJECTS if subject.package]
+    return [subject.package for subject in SUBJECTS]
 
 
 def _declared(package: str, module: str, name: str) -> Any:

@@ -31,20 +31,11 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PartReading, Picture
 from dba_console.watch.samples.findings import FindingNow, FindingsNow, Severity
 
-FAMILIES = (
-    subjects.families()["connections"],
-    subjects.families()["locks"],
-    subjects.families()["io"],
-    subjects.families()["memory"],
-    subjects.families()["safety"],
-    subjects.families()["jobs"],
-    subjects.families()["wal"],
-    subjects.families()["disks"],
-    subjects.families()["server"],
-    subjects.families()["cluster"],
-    subjects.families()["console"],
-)
-
+_ORDER = (
+    "connections", "locks", "io", "memory", "safety", "jobs", "wal", "disks", "server", "cluster", "console",
+)  # fmt: skip
+"""Of the documentation."""
+FAMILIES = tuple(subjects.families()[name] for name in _ORDER)
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.rules)
 
 GAP_US = 5_000_000

@@ -7,13 +7,12 @@ which is never written as 0.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
 from dba_console.watch import subjects
 from dba_console.watch.panel import PanelFrame, charts
-from dba_console.watch.subjects import PANEL_NAMES
 
 P = TypeVar("P", bound=PanelFrame)
 
@@ -111,7 +110,7 @@ class Frame(Struct, kw_only=True):
     """Why findings may be missing: rules that failed."""
     own: SelfFrame = field(default_factory=SelfFrame)
     panels: dict[str, PanelFrame] = {}
-    """Panels that their subjects declare, by name."""
+    """By name."""
 
     def of(self, kind: type[P]) -> P:
         """Return the panel with these fields, empty if it was not derived."""
@@ -121,7 +120,7 @@ class Frame(Struct, kw_only=True):
         return panel
 
     def __getattr__(self, name: str) -> Any:
-        """Return the panel of that name, as of a subject that declares it."""
+        """Return the panel of that name."""
         if name.startswith("_") or name not in subjects.panels():
             raise AttributeError(f"a frame has no {name!r}")
         return self.panels.setdefault(name, subjects.panels()[name].fields())
@@ -130,8 +129,7 @@ class Frame(Struct, kw_only=True):
 @cache
 def panel_fields() -> dict[str, type[PanelFrame]]:
     """Return the fields of every panel, by name in the order of PANEL_NAMES."""
-    undeclared, declared = get_type_hints(Frame), subjects.panels()
-    return {name: declared[name].fields if name in declared else undeclared[name] for name in PANEL_NAMES}
+    return {name: panel.fields for name, panel in subjects.panels().items()}
 
 
 @cache

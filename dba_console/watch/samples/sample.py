@@ -19,14 +19,9 @@ from dba_console.watch.samples import findings
 
 T = TypeVar("T")
 
-# All parts a sample can have: name, struct of the reading, interval. Used by the collector, the codec, the recording
-# and `doctor`.
-
-
-_PART_KINDS = (PartKind("findings", findings.FindingsNow, 10, "open findings"),)
-
-PARTS: dict[str, PartKind] = {kind.name: kind for kind in (*_PART_KINDS, *subjects.parts())}
-
+FINDINGS = PartKind("findings", findings.FindingsNow, 10, "open findings")
+PARTS: dict[str, PartKind] = {kind.name: kind for kind in (FINDINGS, *subjects.parts())}
+"""All parts a sample can have. Used by the collector, the codec, the recording and `doctor`."""
 
 Status = Literal["ok", "stale", "denied", "unsupported", "timeout", "error"]
 

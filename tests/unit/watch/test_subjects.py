@@ -14,7 +14,7 @@ from dba_console.watch import subjects
 from dba_console.watch.part import ServerPart
 from dba_console.watch.subjects import PANEL_NAMES, Subject
 
-FOLDERS = [subject for subject in subjects.SUBJECTS if subject.package]
+FOLDERS = subjects.SUBJECTS
 
 
 @pytest.mark.parametrize("subject", FOLDERS, ids=lambda subject: subject.panel)
