@@ -90,9 +90,9 @@ def _setting_changes(before: Server, after: Server) -> Iterator[str]:
 def connection_slot_text(server: Server) -> str:
     """Return the text of the connect event: server, role and the slot that the console uses."""
     how = {
-        "regular": "a regular slot",
-        "reserved_role": "a slot of reserved_connections, because all regular ones are in use",
-        "superuser": "a slot of superuser_reserved_connections, because all regular ones are in use",
+        "regular": "an ordinary connection slot",
+        "reserved_role": "a slot of reserved_connections, because all ordinary ones are in use",
+        "superuser": "a slot of superuser_reserved_connections, because all ordinary ones are in use",
     }.get(server.seat, server.seat)
     role = "standby" if server.in_recovery else "primary"
     through = f" through {server.through}" if server.through else ""

@@ -114,34 +114,34 @@ class ManualTable(Struct, forbid_unknown_fields=True, kw_only=True):
     text: Text
     """instructions"""
     evidence: Text | None = None
-    """evidence that is asked for afterwards"""
+    """note that is asked for afterwards, as what shows that it is done"""
 
 
 class Manual(BlockKind):
     name = "manual"
     languages = ("toml",)
     help = "A manual step: the operator does it and reports the result."
-    label = "manual step, with evidence"
+    label = "manual step, with a note"
     table = ManualTable
     attributes = ("as",)
 
     def walk(self, context: WalkContext, block: Block) -> Turn[None]:
-        """Ask the operator to do a manual step and to report evidence, which must not be empty."""
+        """Ask the operator to do a manual step and to write a note about it, which must not be empty."""
         what = str(block.settings.get("text") or block.title or block.body or "follow the instructions")
-        evidence = str(block.settings.get("evidence") or "what shows that it is done")
+        asked = str(block.settings.get("evidence") or "what shows that it is done")
         while True:
-            answer = yield from context.ask("manual", f"{what}\nEvidence ({evidence}):", block=block)
+            answer = yield from context.ask("manual", f"{what}\nNote to record ({asked}):", block=block)
             if answer.text.strip():
                 break
-            yield from context.reject("evidence is required")
-        evidence_given = answer.text.strip()
+            yield from context.reject("a note is required: what was done, and what shows it")
+        note = answer.text.strip()
         yield from context.answered(
             "manual",
             answer,
-            f"{block.id}: done by {answer.who}: {evidence_given}",
+            f"{block.id}: done by {answer.who}: {note}",
             block=block,
             state="ok",
-            answer=evidence_given,
+            answer=note,
         )
 
 

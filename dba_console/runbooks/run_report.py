@@ -64,7 +64,8 @@ def _head(state: RunState, summary: RunSummary, when: Callable[[int], str]) -> l
 
 def _times(summary: RunSummary) -> str:
     interruption = f", interrupted for {human_duration(summary.interrupted_s)}" if summary.interrupted_s else ""
-    return f"machine {human_duration(summary.machine_s)}, operator {human_duration(summary.human_s)}{interruption}"
+    operator = f"waiting for the operator {human_duration(summary.human_s)}"
+    return f"execution {human_duration(summary.machine_s)}, {operator}{interruption}"
 
 
 def _titled(title: str, lines: list[str]) -> list[str]:

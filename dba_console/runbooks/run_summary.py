@@ -274,8 +274,8 @@ def as_table(summary: RunSummary, *, reached: bool = False) -> RunTable:
             "planned",
             "typical",
             "actual",
-            "machine",
-            "operator",
+            "execution",
+            "operator wait",
             *(("interrupted",) if interrupted else ()),
         ),
         rows=tuple(

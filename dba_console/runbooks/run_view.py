@@ -18,7 +18,7 @@ QuestionKind = Literal[
     "yes",      # yes
     "type",     # the text in `expects`
     "choose",   # one of `options` by its key
-    "manual",   # evidence: a line of text
+    "manual",   # a note: a line of text
     "input",    # a value
     "failed",   # a block failed: retry / skip (with reason) / abort
     "settle",   # an execution with unknown outcome: its state and a typed reason

@@ -139,7 +139,7 @@ def how_to_answer(question: Question) -> str:
         case "type" | "second":
             return f"Type {quote_for_typing(clean(question.expects))} to confirm."
         case "manual":
-            return "Type what you did and what you saw; it is recorded as evidence."
+            return "Type what you did and what you saw; it is recorded as a note."
         case "input":
             return "Type the value; it is not shown and not recorded." if question.secret else "Type the value."
         case _:
@@ -196,7 +196,7 @@ def prompt_of(question: Question) -> str:
         case "type" | "second":
             return f"type {quote_for_typing(clean(question.expects))}"
         case "manual":
-            return "evidence"
+            return "note"
         case "input":
             return "value"
         case _:
@@ -350,7 +350,7 @@ def _side_by_side(
     if not rows:
         return [line(Span("no rows", "dim"))]
     cell_texts = [tuple(_in_one_line(text) for text in row) for row in rows]
-    spare = _SPARE if "together" in names else {}
+    spare = _SPARE if "sum" in names else {}
     columns = [
         _column(place, name, [row[place] for row in cell_texts], spare.get(name, 0)) for place, name in enumerate(names)
     ]
@@ -438,7 +438,7 @@ def _short_moment(text: str) -> str:
 _SHORT_MOMENT = re.compile(r"(\d\d-\d\d )?\d\d:\d\d:\d\d")
 _TIMES = 9
 """Time columns are dropped first if there is not enough space."""
-_SPARE = {"rate": 4, "objects": 3, "together": 2, "size": 1}
+_SPARE = {"rate": 4, "objects": 3, "sum": 2, "size": 1}
 """Columns of a dump's or restore's times that are dropped if there is no space for the object names; highest first."""
 _KEY_COLUMNS = re.compile(
     r"(?i)pid|.*name|.*role|user.*|owner|appl.*|.*slot.*|relation|table|index|schema|.*database|client.*|gid|.*path|file|object|part"

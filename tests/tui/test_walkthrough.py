@@ -320,7 +320,7 @@ async def test_changes_are_shown_among_the_output() -> None:
 async def test_an_ended_run_shows_its_result_and_asks_nothing() -> None:
     async with screen_with_run() as screen:
         await deliver_view(screen, ENDED)
-        assert "Done: I/O came back after 12 s." in screen.text and "machine" in screen.text
+        assert "Done: I/O came back after 12 s." in screen.text and "execution" in screen.text
         assert "ANSWER" not in screen.text
         await screen.press("p", "S", "x", "E", "J")
         assert screen.feed.asked == []

@@ -68,7 +68,7 @@ WAIT = structs.replace(
 ENDED = structs.replace(
     DROP, question=None, state="done", current="", block="", blocks=(), ending="Done: I/O came back after 12 s.",
     summary=RunTable(
-        columns=("step", "state", "planned", "typical", "actual", "machine", "operator"),
+        columns=("step", "state", "planned", "typical", "actual", "execution", "operator wait"),
         rows=(
             ("diagnose", "ok", "5s", "3.0s", "3.2s", "3.2s", ""),
             ("drop", "ok", "2.0s", "2.0s", "44s", "2.1s", "42s"),

@@ -31,7 +31,7 @@ def test_every_kind_of_question_shows_what_to_type() -> None:
     assert asked("ack") == "Type `y` to confirm, n to decline."
     assert asked("start") == "Type `yes` to start, no to cancel."
     assert asked("second", expects="db2") == "Type `db2` to confirm."
-    assert "evidence" in asked("manual")
+    assert "recorded as a note" in asked("manual")
     assert asked("input", secret=True) == "Type the value; it is not shown and not recorded."
     options = (Option(key="retry", text="again"), Option(key="skip", text="go on", needs_reason=True))
     assert asked("failed", options=options) == "Type `retry` or `skip`; with a reason: `skip REASON`."
@@ -98,7 +98,7 @@ def test_a_time_of_today_is_shown_without_its_date_and_another_with_it() -> None
 
 def test_the_durations_of_a_restore_keep_its_object_names_in_little_space() -> None:
     took = RunTable(
-        columns=("of", "what", "took", "together", "objects", "size", "rate"),
+        columns=("of", "what", "took", "sum", "objects", "size", "rate"),
         rows=(("decided", "TABLE DATA public.items_of_orders", "5.9s", "", "", "41.3 MB", "7.0 MB/s"),),
     )
     narrow, wide = text(values_table(took, 52)), text(values_table(took, 100))

@@ -250,8 +250,8 @@ def progress_values(progress: ObjectProgress) -> dict[str, Any]:
 
 # The table of an ended command.
 
-COLUMNS = ("of", "what", "took", "together", "objects", "size", "rate")
-"""together: the sum over its objects, more than what it took if several ran in parallel."""
+COLUMNS = ("of", "what", "took", "sum", "objects", "size", "rate")
+"""sum: of the times of its objects, more than it took if several jobs ran in parallel."""
 TITLE = "durations: by phase, critical path, longest objects; errors"
 
 

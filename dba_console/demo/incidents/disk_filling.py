@@ -83,7 +83,7 @@ class FileFiller:
 SIZE_BYTES = 4096 * MIB
 BYTES_PER_S = 12 * MIB
 BEGIN_PCT = 79.5
-"""Used by older copies: from 80 % on a disk counts as filling (story S12), which is then reached in seconds."""
+"""Used by older copies: from 80 % on a disk counts as filling, which is then reached in seconds."""
 LEFT_BYTES = 160 * MIB
 """The copy stops here: 96 % used, after a minute, with space for the load's own WAL."""
 OLDER, NEWER = "appdb-monday.dump", "appdb-tuesday.dump"

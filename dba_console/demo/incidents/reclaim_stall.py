@@ -1,4 +1,4 @@
-"""Incident: I/O hangs while page cache is reclaimed, and connections fill up (story S1). Root only.
+"""Incident: I/O hangs while page cache is reclaimed, and connections fill up. Root only.
 
 The data is on a private disk whose image is on another one, and that one is frozen: the upper disk accepts requests and
 completes none, as with a failed storage network. So sessions that commit wait for I/O, also by the kernel's accounting.
@@ -73,7 +73,7 @@ def choose_method(cgroups: Path = CGROUPS) -> ReclaimMethod:
 
 
 def cache_bytes(wanted: int = DEFAULT_BYTES) -> int:
-    """Return the bytes of cache to fill: `wanted`, at most a third of the available: no shortage, as in story S1."""
+    """Return the bytes of cache to fill: `wanted`, at most a third of the available, so memory is not short."""
     return min(wanted, int(psutil.virtual_memory().available) // 3)
 
 
@@ -89,13 +89,14 @@ def _is_usable(method: ReclaimMethod) -> bool:
         method.group.rmdir()
 
 
-# Freeze cycles: a file system hangs while page cache is reclaimed, as `vmstat` showed it in story S1. A freeze
-# (fsfreeze(8), the kernel's FIFREEZE) is never left behind: each is ended by a separate process that was started before
-# it and thaws at any signal; stopping the cycles thaws at once; and the disk's cleanup process thaws at the end.
+# Freeze cycles: a file system hangs while page cache is reclaimed, as `vmstat` showed it in the original incident.
+# A freeze (fsfreeze(8), the kernel's FIFREEZE) is never left behind: each is ended by a separate process that was
+# started before it and thaws at any signal; stopping the cycles thaws at once; and the disk's cleanup process thaws at
+# the end.
 
 FROZEN_S = 9
 BETWEEN_S = 11
-"""Together one cycle every twenty seconds; in story S1 it was every twenty minutes, for one or two."""
+"""Together one cycle every twenty seconds; in the original incident it was every twenty minutes, for one or two."""
 _SHARES = "70 40 10"
 """Percent of the filled cache that remains, step by step, half a second apart."""
 

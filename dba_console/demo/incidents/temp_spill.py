@@ -1,5 +1,4 @@
-"""Incident: a runaway report sorts far more than its work_mem and writes temporary files to the data volume (story
-S12).
+"""Incident: a runaway report sorts far more than its work_mem, and its temporary files fill the data volume.
 
 temp_file_limit limits what it may write, and with root the data is on a private disk: the host is safe.
 """

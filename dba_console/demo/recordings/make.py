@@ -26,7 +26,7 @@ from dba_console.recording.layout import DATABASE, LOG, SAMPLES
 
 HERE = Path(__file__).parent
 HOST = "db2"
-"""The host name of story S1."""
+"""The host name that the recording shows."""
 SERVER = "recorded practice"
 """cluster_name: the server's name in the header of every screen."""
 CALM_TICKS = 20

@@ -122,7 +122,7 @@ _JOB_COLUMNS = (
     TableColumn("runs", "runs", 4, right=True, help="Known runs", descending=True, spare=2),
     TableColumn("last", "last", 16, help="Start of the last one", descending=True, spare=3),
     TableColumn("took", "took", 7, right=True, help="Duration of the last run", descending=True),
-    TableColumn("ended", "ended", 7, help="good, failed, or ? if not observed"),
+    TableColumn("ended", "ended", 7, help="ok, failed, or ? if not observed"),
     TableColumn("usual", "typical", 7, right=True, help="Median of the counted runs", descending=True),
     TableColumn("size", "size", 9, right=True, help="Dumped or restored in the last run", descending=True, spare=5),
     TableColumn("rate", "rate", 10, right=True, help="Bytes written or read in the last run", spare=7),
@@ -249,7 +249,7 @@ def _run_lines(run: PastRun, *, over: bool) -> list[Line]:
         lines.append(text_line("too short or failed: not counted for the typical duration", "dim"))
     lines += [
         text_line(
-            f"{name_of(one.name, 20)}: wall {human_duration(one.wall_s)}, busy {human_duration(one.busy_s)}"
+            f"{name_of(one.name, 20)}: took {human_duration(one.wall_s)}, sum of all jobs {human_duration(one.busy_s)}"
             + ("" if one.bytes is None else f", {human_bytes(one.bytes)}")
         )
         for one in run.phases
@@ -260,10 +260,10 @@ def _run_lines(run: PastRun, *, over: bool) -> list[Line]:
 
 
 def ending_text(run: PastRun, *, short: bool = False) -> tuple[str, Style]:
-    """Return how it ended. Errors a program ignored count, whatever its exit code; unknown is not good."""
+    """Return how it ended. Errors a program ignored count, whatever its exit code; unknown is not ok."""
     ending = run.ending
     if ending == "good":
-        return "good", "ok"
+        return "ok", "ok"
     if ending == "unknown":
         return (UNKNOWN if short else "unknown"), "stale"
     if short:

@@ -216,8 +216,10 @@ _PHASE_COLUMNS = (
     TableColumn("done", "done", 9, right=True, spare=3),
     TableColumn("total", "of", 11, right=True, spare=3),
     TableColumn("rate", "rate", 10, right=True, spare=5),
-    TableColumn("wall", "wall", 8, right=True),
-    TableColumn("busy", "busy", 8, right=True, spare=4),
+    TableColumn("wall", "took", 8, right=True),
+    TableColumn(
+        "busy", "sum", 8, right=True, help="Sum of the times of its objects, which parallel jobs share", spare=4
+    ),
     TableColumn("left", "left", 8, right=True),
 )
 _OBJECT_COLUMNS = (

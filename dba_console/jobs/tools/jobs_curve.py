@@ -119,7 +119,7 @@ class JobsCurve:
     def best_jobs(self) -> int:
         return min(self.runs, key=lambda jobs: (self.seconds(jobs), jobs))
 
-    def knee(self) -> int:
+    def recommended_jobs(self) -> int:
         """Return the fewest jobs tried whose time exceeds the best by at most TOLERANCE."""
         limit = self.seconds(self.best_jobs()) * (1 + TOLERANCE)
         return min(jobs for jobs in self.runs if self.seconds(jobs) <= limit)

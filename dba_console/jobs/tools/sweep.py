@@ -162,8 +162,8 @@ def _other_cpu_pct(run: TrialRun, cpus: int) -> float:
 
 
 def find_bottleneck(curve: JobsCurve, largest: LargestTable | None, ceiling: str) -> Bottleneck:
-    """Return the bottleneck at the knee. `ceiling` describes what limited the number of jobs tried."""
-    jobs = curve.knee()
+    """Return the bottleneck at the recommended number of jobs. `ceiling`: what limited the number of jobs tried."""
+    jobs = curve.recommended_jobs()
     run = curve.runs[jobs]
     return (
         _table_bottleneck(curve, run, largest)
@@ -430,7 +430,10 @@ class _Sweep:
         complete = [run for run in self._runs if run.complete and run.done > 0]
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if self._is_local else None
         return SweepResult(
-            jobs=curve.knee(), best_jobs=curve.best_jobs(), at_us=self._clock.wall_us(), target=self._target.name,
+            jobs=curve.recommended_jobs(),
+            best_jobs=curve.best_jobs(),
+            at_us=self._clock.wall_us(),
+            target=self._target.name,
             database=self._server.identity.database,
             rows=tuple(_result_row(curve, jobs) for jobs in sorted(curve.runs)),
             limit=limit.kind, sentence=limit.sentence, host=os.uname().nodename, cpus=self._cpus,

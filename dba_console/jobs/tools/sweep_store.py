@@ -45,7 +45,7 @@ class SweepResult(Struct, frozen=True, kw_only=True):
     """The result of a sweep."""
 
     jobs: int
-    """The knee: the fewest jobs whose time exceeds the best by at most 5 %."""
+    """The recommended number: the fewest jobs whose time exceeds the best by at most 5 %."""
     best_jobs: int
     at_us: int
     """Host wall time."""
@@ -107,7 +107,7 @@ def _delete_oldest(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-# A sweep as text: its table, the knee, the bottleneck. Pure functions.
+# A sweep as text: its table, the recommended number of jobs, the bottleneck. Pure functions.
 
 HEAD = ("jobs", "time", "of one", "rate", "host busy", "from disk", "")
 NUMBER_COLUMNS = (0, 1, 2, 3, 4, 5)
@@ -121,7 +121,7 @@ def sweep_table(result: SweepResult) -> list[list[str]]:
 
 
 def _table_row(result: SweepResult, row: SweepRow, one: SweepRow | None) -> list[str]:
-    mark = "← knee" if row.jobs == result.jobs else "← best" if row.jobs == result.best_jobs else ""
+    mark = "← recommended" if row.jobs == result.jobs else "← fastest" if row.jobs == result.best_jobs else ""
     return [
         str(row.jobs), ("" if row.measured else "~") + seconds_text(row.seconds),
         "?" if one is None else f"{row.seconds / one.seconds:.2f}", human_bytes(row.rate, per_s=True),
@@ -135,11 +135,12 @@ def seconds_text(value: float) -> str:
 
 
 def conclusion_lines(result: SweepResult) -> list[str]:
-    """Return the knee, the bottleneck, and how they were measured, as text lines."""
+    """Return the recommended number of jobs, the bottleneck, and how they were measured, as text lines."""
     best = next(row for row in result.rows if row.jobs == result.best_jobs)
-    knee = next(row for row in result.rows if row.jobs == result.jobs)
+    recommended = next(row for row in result.rows if row.jobs == result.jobs)
     lines = [
-        f"-j {result.jobs}: {_time_text(knee)} for {human_bytes(result.table_bytes)} of tables in {result.database}"
+        f"-j {result.jobs}: {_time_text(recommended)} for {human_bytes(result.table_bytes)} of tables "
+        f"in {result.database}"
     ]
     if result.best_jobs != result.jobs:
         lines.append(f"the fastest was -j {result.best_jobs} with {_time_text(best)}, hardly better")

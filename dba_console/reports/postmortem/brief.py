@@ -162,8 +162,8 @@ def _filled_columns(table: RunTable | None) -> RunTable | None:
         at
         for at, cells in enumerate(cells_of)
         if any(cells)
-        and not (table.columns[at] == "operator" and {*cells} <= {"", "0.0s"})
-        and not (table.columns[at] == "machine" and cells == actual)
+        and not (table.columns[at] == "operator wait" and {*cells} <= {"", "0.0s"})
+        and not (table.columns[at] == "execution" and cells == actual)
     ]
     columns = tuple(table.columns[at] for at in kept)
     return replace(table, columns=columns, rows=tuple(tuple(row[at] for at in kept) for row in table.rows))

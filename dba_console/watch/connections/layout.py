@@ -90,10 +90,11 @@ def _states(panel: ConnectionsPanel, width: int) -> Line:
         fact("waiting", integer(panel.waiting), waiting),
     ]
     few = [
-        fact("in txn", integer(panel.idle_in_transaction), idle_in),
+        fact("idle in txn", integer(panel.idle_in_transaction), idle_in),
         fact("waiting", integer(panel.waiting), waiting),
     ]
     short = [*common, *few]
+    without_idle = [common[0], *few]
     other = [fact("other", integer(panel.other_states))] if panel.other_states else []
     return first_fitting(
         width,
@@ -101,8 +102,9 @@ def _states(panel: ConnectionsPanel, width: int) -> Line:
         join(long),
         join([*short, *other]),
         join(short),
-        join(short, ", "),
         join(short, " "),
+        join(without_idle),
+        join(without_idle, " "),
         join(few),
     )
 
@@ -175,7 +177,7 @@ _GROUPS = (
     Column("count", "count", 6, right=True, help="Connections", style=_count_style, descending=True),
     Column("limit", "limit", 6, right=True, help="CONNECTION LIMIT, blank for none", optional=True, descending=True),
     Column("active", "active", 6, right=True, help="Running a query", descending=True),
-    Column("idle_in_transaction", "in txn", 6, right=True, help="Idle in transaction", descending=True),
+    Column("idle_in_transaction", "idle in txn", 11, right=True, help="Idle in transaction", descending=True),
     Column("oldest_idle_s", "oldest idle", 11, right=True, help="Longest idle", optional=True, descending=True),
 )
 

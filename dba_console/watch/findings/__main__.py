@@ -42,9 +42,9 @@ The thresholds are set in `[findings.FAMILY]` of the configuration file, as in `
 *computed* is a constant or default of PostgreSQL or the kernel, or a multiple of one, *judgement* is ours or that of
 another monitoring tool.
 
-Stories are incidents on production servers that thresholds are taken from. S1: page cache was reclaimed, I/O stopped,
-and 250 connections filled up. S2: a nightly dump ended later each month. S7: removing a 100 GB backup stopped all I/O
-for 28 s at a time. S9: WAL on a RAM disk. S12: data, WAL and temporary files on one volume.
+Where a default was read off an incident, it was one of these, on production servers: page cache was reclaimed, I/O
+stopped, and 250 connections filled up; a nightly dump ended later each month; removing a 100 GB backup stopped all I/O
+for 28 s at a time; WAL was on a RAM disk; data, WAL and temporary files were on one volume.
 """
 
 

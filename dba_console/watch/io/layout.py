@@ -300,7 +300,7 @@ def _stall_line(panel: IoPanel, width: int) -> Line:
 
 def _blocked_line(frame: Frame, width: int, history: ChartHistory) -> Line:
     panel = frame.of(IoPanel)
-    words = fact("blocked", integer(panel.procs_blocked), level_style(panel.procs_blocked, 5, 20))
+    words = fact("procs blocked", integer(panel.procs_blocked), level_style(panel.procs_blocked, 5, 20))
     points, label = charts.stall_points(history)
     space = min(40, width - line_width(words) - len(label) - 5)
     if space < 5 or not points:

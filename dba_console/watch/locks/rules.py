@@ -32,25 +32,25 @@ class LockLimits(RuleThresholds, frozen=True):
     family = "locks"
 
     queue_behind: Judgement[int] = 3
-    """Sessions behind one that waits for a DDL lock: a warning."""
+    """Sessions that wait behind one that waits for a DDL lock: from this many a warning."""
     queue_critical_behind: Judgement[int] = 10
-    """This many, behind a wait of `queue_critical_least_s`: critical."""
+    """From this many such sessions critical, if the DDL has waited for `queue_critical_least_s`."""
     queue_critical_least_s: Judgement[float] = 2.0
-    """A shorter wait is an ordinary ALTER TABLE."""
+    """Minimum wait of the DDL for critical: a shorter one is an ordinary ALTER TABLE."""
     queue_long_behind: Judgement[int] = 5
-    """This many are also critical if the wait they queue behind lasts `queue_long_s`."""
+    """From this many such sessions critical, if the DDL has waited for `queue_long_s`."""
     queue_long_s: Judgement[float] = 10.0
-    """That wait."""
+    """Wait of the DDL from which `queue_long_behind` sessions are critical."""
     blocker_s: Judgement[float] = 10.0
     """One session that blocks another for this long: a warning."""
     blocker_many: Judgement[int] = 5
-    """With this many sessions behind it already a warning after `blocker_many_s`."""
+    """If it blocks this many sessions, already a warning after `blocker_many_s`."""
     blocker_many_s: Judgement[float] = 2.0
-    """How long they must have waited."""
+    """How long `blocker_many` sessions must have been blocked for a warning."""
     blocker_critical_behind: Judgement[int] = 20
-    """This many sessions behind it ..."""
+    """If it blocks this many sessions for `blocker_critical_s`: critical."""
     blocker_critical_s: Judgement[float] = 30.0
-    """... for this long: critical."""
+    """How long `blocker_critical_behind` sessions must have been blocked: critical."""
 
     @classmethod
     def in_order(cls) -> Ordered:

@@ -109,7 +109,7 @@ def full(frame: Frame, width: int, history: ChartHistory) -> Detail:
 def _level_values(panel: MemoryPanel) -> list[tuple[str, int | None]]:
     return [
         ("total", panel.total_bytes),
-        ("anon", panel.anon_bytes),
+        ("anonymous", panel.anon_bytes),
         ("shmem", panel.shmem_bytes),
         ("slab", panel.slab_bytes),
         ("buffers", panel.buffers_bytes),
@@ -135,7 +135,9 @@ def _reclaim(panel: MemoryPanel, width: int) -> Line:
         level_style(panel.reclaim_direct_bytes_per_s, 1, 100 << 20),
     )
     stalls = fact(
-        "alloc stalls", human_count(panel.alloc_stalls_per_s, per_s=True), level_style(panel.alloc_stalls_per_s, 1, 100)
+        "allocation stalls",
+        human_count(panel.alloc_stalls_per_s, per_s=True),
+        level_style(panel.alloc_stalls_per_s, 1, 100),
     )
     return first_fitting(
         width,
@@ -185,7 +187,7 @@ def _refaults(panel: MemoryPanel) -> Line:
     return join(
         [
             fact("file pages reclaimed", human_bytes(panel.reclaim_file_bytes_per_s, per_s=True)),
-            fact("read again", human_bytes(panel.refault_bytes_per_s, per_s=True)),
+            fact("evicted and read again", human_bytes(panel.refault_bytes_per_s, per_s=True)),
             fact("major faults", human_count(panel.major_faults_per_s, per_s=True)),
             fact("compaction stalls", human_count(panel.compact_stalls_per_s, per_s=True)),
         ]

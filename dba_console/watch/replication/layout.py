@@ -128,7 +128,7 @@ _SLOTS = (
         "xids back",
         9,
         right=True,
-        help="How far it holds the xid horizon back",
+        help="How many transactions it holds the oldest xmin back",
         optional=True,
         descending=True,
     ),

@@ -311,7 +311,7 @@ def _reason_and_advice(
     if vacuums >= REPEATED:
         return (
             f"vacuumed {vacuums} times since, without effect: an old snapshot may still need the rows",
-            "Check what holds the xmin horizon (panel safety): old or prepared transaction, slot or standby.",
+            "Check what holds the oldest xmin back (panel safety): old or prepared transaction, slot or standby.",
         )
     if len(behind.workers) >= REPEATED and not vacuums:
         return (

@@ -24,8 +24,8 @@ class HorizonLimits(RuleThresholds, frozen=True):
     family = "safety"
 
     horizon_warn_xids: Computed[int] = 50_000_000
-    """A holder of the xid horizon this many ids old is a warning: vacuum_freeze_min_age, from which VACUUM would
-    freeze."""
+    """A holder of the oldest xmin (xid horizon) this many ids back is a warning:
+    vacuum_freeze_min_age, from which VACUUM would freeze."""
     horizon_old_s: Judgement[float] = 3600.0
     """Also one that has held it for this long,"""
     horizon_old_xids: Judgement[int] = 1_000_000
@@ -118,9 +118,9 @@ def horizon_held(s: RuleContext) -> Iterator[Signal]:
     since = "" if worst.since is None else f" for {human_duration(age_s(s.facts.server_now_us, worst.since))}"
     yield Signal(
         severity=_horizon_severity(s, worst),
-        text=f"VACUUM cannot clean up: {name} has held the xid horizon{since}, by {format_ids(age)} ids" + others,
-        effect=f"VACUUM cannot clean up: the xid horizon is held back by {format_ids(age)} ids",
-        cause=f"{name} holds the xid horizon back by {format_ids(age)} ids{others}",
+        text=f"VACUUM cannot clean up: {name} has held the oldest xmin{since}, by {format_ids(age)} ids" + others,
+        effect=f"VACUUM cannot clean up: the oldest xmin is held back by {format_ids(age)} ids",
+        cause=f"{name} holds the oldest xmin back by {format_ids(age)} ids{others}",
         evidence={
             "holder_kind": worst.kind,
             "holder": clean(worst.who),
@@ -161,7 +161,7 @@ def _horizon_severity(s: RuleContext, row: HorizonHolder) -> Severity:
 HORIZON_RULES: tuple[Rule, ...] = (
     Rule(
         name="horizon-held",
-        title="The xid horizon is held: VACUUM cannot clean up or freeze",
+        title="The oldest xmin (xid horizon) is held back: VACUUM cannot clean up or freeze",
         parts=("pg.horizon",),
         check=keep_signals_while_stale("pg.horizon", horizon_held),
         clear_after_s=20.0,

@@ -88,7 +88,7 @@ _HOLDERS = (
         "xids back",
         10,
         right=True,
-        help="How far it holds the horizon back",
+        help="Transactions since the oldest row version it needs: VACUUM removes none since then",
         style=_holder_style,
         descending=True,
     ),
@@ -141,7 +141,7 @@ def horizon_table(panel: SafetyPanel) -> Table:
         for row in panel.horizon
     )
     empty = "not read yet" if panel.horizon_unknown else "not held back"
-    return Table("horizon", _HOLDERS, rows, "xid_age", "xid horizon holders", empty)
+    return Table("horizon", _HOLDERS, rows, "xid_age", "What holds the oldest xmin (xid horizon)", empty)
 
 
 def _since_line(row: HorizonRow) -> tuple[Line]:
@@ -239,15 +239,16 @@ def time_left_style(seconds: float | None) -> Style:
 
 def _horizon(panel: SafetyPanel, width: int) -> Line:
     if not panel.horizon:
-        return fact("horizon", UNKNOWN if panel.horizon_unknown else "not held back")
+        return fact("oldest xmin", UNKNOWN if panel.horizon_unknown else "not held back")
     worst = panel.horizon[0]
     age = f"{xids_text(worst.xid_age)} xids"
     style = level_style(worst.xid_age, *HOLDER_XIDS)
-    space = max(4, width - len("horizon: , ") - len(age))
+    label = "oldest xmin: " if width >= 34 else "xmin: "
+    space = max(4, width - len(label) - len(", ") - len(age))
     holder = f"{name_of(worst.kind, 20)} {name_of(worst.who)}"
     if line_width((Span(holder),)) > space:  # its name identifies it, its kind is in the full panel
         holder = name_of(worst.who, space)
-    return Span("horizon: ", "dim"), Span(holder), Span(", ", "dim"), Span(age, style)
+    return Span(label, "dim"), Span(holder), Span(", ", "dim"), Span(age, style)
 
 
 def _freeze(panel: SafetyPanel, width: int) -> Line:

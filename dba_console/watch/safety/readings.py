@@ -195,7 +195,7 @@ PARTS = (
         "pg.horizon",
         Horizon,
         every_s=10,
-        meaning="what holds the xid horizon",
+        meaning="what holds the oldest xmin (xid horizon)",
         queries=(Query("horizon", rows="rows"),),
         needs_all_stats=True,
         finish=without_secrets,

@@ -221,7 +221,7 @@ def _advice(s: RuleContext, ids: IdCounter) -> str:
     """Return the first steps, in the order of the documentation (maintenance.sgml, "Preventing Transaction ID
     Wraparound Failures"): release the horizon before any VACUUM, which could not freeze otherwise."""
     if s.facts.in_recovery:
-        return "On its primary: VACUUM as superuser, after nothing holds the horizon there."
+        return "On its primary: VACUUM as superuser, after nothing holds the oldest xmin back there."
     horizon = s.picture.now("pg.horizon", Horizon)
     held = [] if horizon is None else rank_holders(horizon)
     worst = next(iter(held), None) if ids.rule == "xid-wraparound" else _oldest_transaction(s, held)

@@ -168,7 +168,7 @@ def _detail_lines(row: SessionRow) -> list[Line]:
     host = join(
         [
             fact("waits for", explained_wait(row.wait) if row.wait else "nothing"),
-            fact("holds the horizon back", f"{human_count(row.xmin_age_xids)} xids")
+            fact("holds the oldest xmin back", f"{human_count(row.xmin_age_xids)} xids")
             if row.xmin_age_xids is not None
             else (),
             fact("leader", str(row.leader_pid)) if row.leader_pid else (),
@@ -250,7 +250,7 @@ def _wait_text(row: SessionRow) -> tuple[str, Style]:
     if row.blocked_by:
         return "← " + ",".join(str(pid) if pid else "prepared" for pid in row.blocked_by[:4]), "warn"
     if row.state is not None and row.state.startswith("idle in"):
-        return "client, in txn", "warn"
+        return "idle in txn", "warn"
     return (clean(row.wait[:40]), "") if row.wait else ("running", "dim")
 
 

@@ -46,4 +46,4 @@ def test_another_cluster_behind_the_same_address_is_reported() -> None:
 
 def test_the_connection_slot_is_named() -> None:
     assert "superuser_reserved_connections" in connection_slot_text(structs.replace(SERVER, seat="superuser"))
-    assert "a regular slot" in connection_slot_text(SERVER)
+    assert "an ordinary connection slot" in connection_slot_text(SERVER)

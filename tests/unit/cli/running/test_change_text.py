@@ -55,7 +55,7 @@ def test_a_failure_is_reported_with_its_options() -> None:
 
 def test_the_end_is_reported_with_its_summary() -> None:
     text = text_of(DROP, ENDED)
-    assert "I/O came back after 12 s" in text and "machine" in text
+    assert "I/O came back after 12 s" in text and "execution" in text
 
 
 def test_the_result_of_a_block_is_reported_once_by_its_record() -> None:

@@ -59,7 +59,7 @@ def test_it_finds_a_nearly_best_number_in_less_than_half_of_the_time_for_all(cpu
     curve = JobsCurve(EQUAL, cpus, 8, all_tables=True)
     tried = sweep_jobs(curve, run)
     every = {jobs: run(jobs).wall_s for jobs in range(1, 9)}
-    assert every[curve.knee()] <= min(every.values()) * 1.1
+    assert every[curve.recommended_jobs()] <= min(every.values()) * 1.1
     assert sum(SINGLE_JOB_S if jobs == 1 else every[jobs] for jobs in tried) < sum(every.values()) / 2
 
 
@@ -69,7 +69,7 @@ def test_a_randomly_slow_trial_costs_at_most_a_tenth(worse: int) -> None:
     curve = JobsCurve(EQUAL, 4, 8, all_tables=True)
     sweep_jobs(curve, run)
     quiet = host(4, 100.0, EQUAL)
-    assert quiet(curve.knee()).wall_s <= min(quiet(jobs).wall_s for jobs in range(1, 9)) * 1.1
+    assert quiet(curve.recommended_jobs()).wall_s <= min(quiet(jobs).wall_s for jobs in range(1, 9)) * 1.1
 
 
 def test_on_the_host_of_story_s4_it_finds_five_or_six() -> None:
@@ -85,7 +85,7 @@ def test_on_the_host_of_story_s4_it_finds_five_or_six() -> None:
 
     curve = JobsCurve(sizes, 8, 8, all_tables=True)
     tried = sweep_jobs(curve, run)
-    assert curve.knee() in (5, 6)
+    assert curve.recommended_jobs() in (5, 6)
     assert (
         sum(times[jobs] if jobs > 1 else SINGLE_JOB_S for jobs in tried) < sum(times[jobs] for jobs in range(1, 9)) / 2
     )
@@ -95,7 +95,7 @@ def test_one_big_table_is_named_as_the_bottleneck_and_no_useless_job_is_added() 
     sizes = [900.0 * MB] + [10.0 * MB] * 10
     curve = JobsCurve(sizes, 8, 8, all_tables=True)
     sweep_jobs(curve, host(8, 100.0, sizes))
-    assert curve.knee() <= 2
+    assert curve.recommended_jobs() <= 2
     limit = find_bottleneck(curve, LargestTable("public.big", int(sizes[0])), "most: the maximum of 8 jobs to try")
     assert limit.kind == "table"
     assert "public.big" in limit.sentence and "90%" in limit.sentence
@@ -104,7 +104,7 @@ def test_one_big_table_is_named_as_the_bottleneck_and_no_useless_job_is_added() 
 def test_a_busy_host_is_named_as_the_bottleneck() -> None:
     curve = JobsCurve(EQUAL, 2, 8, all_tables=True)
     sweep_jobs(curve, host(2, 100.0, EQUAL))
-    assert curve.knee() == 2
+    assert curve.recommended_jobs() == 2
     assert find_bottleneck(curve, LargestTable("t", 100 * MB), "most: …").kind == "cpu"
 
 
@@ -119,7 +119,7 @@ def test_more_jobs_are_tried_while_they_help() -> None:
 
     tried = sweep_jobs(curve, run)
     assert tried[:5] == [1, 2, 4, 8, 16]
-    assert 14 <= curve.knee() <= 16
+    assert 14 <= curve.recommended_jobs() <= 16
 
 
 def test_from_truncated_trials_the_total_is_computed_with_the_biggest_table_first() -> None:

@@ -76,8 +76,8 @@ def test_the_table_marks_the_fewest_and_the_best_jobs() -> None:
     assert format_columns(HEAD, sweep_table(KEPT), right=NUMBER_COLUMNS).splitlines() == [
         "jobs     time  of one       rate  host busy  from disk",
         "   1  ~100.0s    1.00   9.0 MB/s        14%          ?",
-        "   4    31.0s    0.31  29.0 MB/s        60%         0%  ← knee",
-        "   8    30.0s    0.30  30.0 MB/s        97%         0%  ← best",
+        "   4    31.0s    0.31  29.0 MB/s        60%         0%  ← recommended",
+        "   8    30.0s    0.30  30.0 MB/s        97%         0%  ← fastest",
     ]
 
 

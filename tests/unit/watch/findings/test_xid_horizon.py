@@ -97,7 +97,7 @@ def test_ids_that_run_out_because_of_a_horizon_holder_are_one_finding(ticks: Rea
     found = only(ticks.tick(readings))
     assert (found.id, found.chain) == ("xid-wraparound", ["xid-wraparound", "horizon-held"])
     assert found.severity == "critical"
-    assert found.text.endswith("because inactive replication slot old_sub holds the xid horizon back by 1,690 M ids")
+    assert found.text.endswith("because inactive replication slot old_sub holds the oldest xmin back by 1,690 M ids")
     assert len(found.text) <= 200
     assert found.runbook == "xid-wraparound"
     ticks.tick(readings)
