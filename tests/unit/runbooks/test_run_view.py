@@ -271,10 +271,10 @@ def test_the_story_of_a_run_shows_answers_deviations_measurements_and_the_verdic
     for part in (
         "run r1: done",
         "on db2 (id), by ann",
-        "machine 1m02s, operator 8.0s",
+        "execution 1m02s, waiting for the operator 8.0s",
         "sha256 ab12",
         "with keep=3, key=********",
-        "B     ok       1m       55s (3, last 52s)  1m06s   1m       6.0s",
+        "B     ok       1m       55s (3, last 52s)  1m06s   1m         6.0s",
         "cached  100     40     -60",
         "- b/run: check again and retry, by ann",
         "- step c: skipped by ann: nobody to tell at night",
