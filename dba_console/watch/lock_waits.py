@@ -24,21 +24,32 @@ GAP_US = 10_000_000
 """A wait first seen before a gap of this length may have ended and started again in it."""
 
 
-def find_roots(pid: int, blocked_by: Mapping[int, Sequence[int]]) -> set[int]:
-    """Return the sessions that block this one, also behind others, and wait for none themselves.
+def find_roots(blocked_by: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Return for each waiter the sessions that block it, also behind others, and wait for none themselves.
 
-    >>> find_roots(3, {3: [2], 2: [1]}), find_roots(1, {1: [2], 2: [1]})
-    ({1}, set())
+    In a queue each waiter is blocked by all before it, so the blockers are many: sets are bits of an integer, and those
+    at the front, who have the fewest, come first, which makes one pass enough.
+
+    >>> find_roots({3: [2], 2: [1, 0]}), find_roots({1: [2], 2: [1]})
+    ({3: [0, 1], 2: [0, 1]}, {1: [], 2: []})
     """
-    seen, todo, free = {pid}, [pid], set()
-    while todo:
-        for blocker in blocked_by.get(todo.pop(), ()):
-            if blocker not in blocked_by:
-                free.add(blocker)
-            elif blocker not in seen:
-                seen.add(blocker)
-                todo.append(blocker)
-    return free
+    roots = sorted({pid for blockers in blocked_by.values() for pid in blockers if pid not in blocked_by})
+    found = dict.fromkeys(blocked_by, 0) | {root: 1 << place for place, root in enumerate(roots)}
+    order = sorted(blocked_by.items(), key=lambda item: len(item[1]))
+    used: set[int] = set()
+    changed = True
+    while changed:
+        changed = False
+        for pid, blockers in order:
+            mask = found[pid]
+            for blocker in blockers:
+                mask |= found[blocker]
+            if mask != found[pid]:
+                found[pid] = mask
+                changed = changed or pid in used
+            used.update(blockers)
+    lists = {mask: [root for root in roots if mask & found[root]] for mask in set(found.values())}
+    return {pid: lists[found[pid]] for pid in blocked_by}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +123,13 @@ class LockWaits:
             reported_s = min(reported_s, opened_s)
         return LockBlocker(pid, self.behind(pid), max(observed_s, reported_s), tuple(direct))
 
+    @cached_property
+    def _all_roots(self) -> dict[int, list[int]]:
+        return find_roots(self._s.facts.blocked_by)
+
     def roots_of(self, pid: int) -> list[int]:
         """Return the root blockers of this wait, the oldest transaction first."""
-        return sorted(find_roots(pid, self._s.facts.blocked_by), key=self._opened_us)
+        return sorted(self._all_roots.get(pid, ()), key=self._opened_us)
 
     def _opened_us(self, pid: int) -> tuple[int, int]:
         row = self._s.facts.by_pid.get(pid)

@@ -2,8 +2,8 @@
 
 Time counts between two readings: all of it if a session waits in both, and since pg_locks.waitstart (14+) if its wait
 began in between. So each wait is at most a tick too short and never too long, whatever the clocks do. Time in which
-locks were not read counts for nobody and is listed. A session that waits for two root blockers counts for each; one in
-a deadlock has none.
+locks were not read counts for nobody and is listed. A session that waits for several root blockers counts for each, at
+most for the eight with the oldest transactions; one in a deadlock has none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ SPAN_US = 600_000_000
 MAX_ROOTS = 20
 MAX_WAITERS = 20
 """Listed for each root blocker."""
-MAX_KEPT = 200
+MAX_BLOCKERS = 8
+"""Root blockers of one session that count."""
+MAX_KEPT = 100
 """Root blockers kept, and sessions that waited for each. Of more the least are forgotten and only counted, but none
 that blocks or waits now."""
 MAX_STATES = 8
@@ -84,10 +86,25 @@ class _Sessions:
     def __init__(self, locks: Locks, sessions: Sessions | None) -> None:
         self._rows = {} if sessions is None else {row.pid: row for row in sessions.rows}
         self._starts = {one.pid: one.backend_start for one in locks.sessions}
+        self._oldest: dict[tuple[int, ...], list[Identity]] = {}
 
     def identity(self, pid: int) -> Identity:
         row = self._rows.get(pid)
         return pid, self._starts.get(pid, None if row is None else row.backend_start)
+
+    def oldest(self, pids: Sequence[int]) -> list[Identity]:
+        """Return at most MAX_BLOCKERS of them, those with the oldest transactions; prepared ones are usually older."""
+        key = tuple(pids)
+        if key not in self._oldest:
+            found = [self.identity(pid) for pid in pids]
+            self._oldest[key] = (
+                found if len(found) <= MAX_BLOCKERS else sorted(found, key=self._opened_us)[:MAX_BLOCKERS]
+            )
+        return self._oldest[key]
+
+    def _opened_us(self, who: Identity) -> int:
+        row = self.row(who)
+        return (0 if who[0] == 0 else 1 << 62) if row is None else row.xact_start or 1 << 62
 
     def row(self, who: Identity) -> Activity | None:
         """Return the session, None if it is not known, or another one has its pid."""
@@ -151,7 +168,7 @@ class LockEpisodeTracker:
         elapsed_us: int,
         server_us: int | None,
     ) -> None:
-        blocked_by = {lock.pid: lock.blocked_by for lock in waiters}
+        roots = find_roots({lock.pid: lock.blocked_by for lock in waiters})
         blocking: dict[Identity, _Root] = {}
         for lock in waiters:
             who = sessions.identity(lock.pid)
@@ -162,8 +179,7 @@ class LockEpisodeTracker:
                 waited_us = min(elapsed_us, max(0, server_us - lock.wait_start))
             else:
                 waited_us = 0
-            for pid in find_roots(lock.pid, blocked_by):
-                blocker = sessions.identity(pid)
+            for blocker in sessions.oldest(roots[lock.pid]):
                 root = blocking[blocker] = self._roots.setdefault(blocker, _Root(first_us=self._at_us - waited_us))
                 blocked = root.waiters.get(who)
                 if blocked is None:

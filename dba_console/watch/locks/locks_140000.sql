@@ -23,7 +23,6 @@ SELECT DISTINCT 'holds', coalesce(h.pid, 0), NULL::int4[], h.locktype, h.mode, N
        (l.database, l.relation, l.page, l.tuple, l.virtualxid, l.transactionid, l.classid, l.objid, l.objsubid)
 UNION ALL
 -- Pids are reused: who waits and who blocks is known by the start of the backend too.
-SELECT 'sessions', s.pid, NULL, NULL, NULL, a.backend_start, NULL, NULL
-  FROM (SELECT pid FROM waits UNION SELECT pg_catalog.unnest(blocked_by) FROM waits) s
-  CROSS JOIN LATERAL pg_catalog.pg_stat_get_activity(s.pid) a
- WHERE s.pid <> 0
+SELECT 'sessions', a.pid, NULL, NULL, NULL, a.backend_start, NULL, NULL
+  FROM pg_catalog.pg_stat_get_activity(NULL) a
+ WHERE a.pid IN (SELECT pid FROM waits UNION ALL SELECT pg_catalog.unnest(blocked_by) FROM waits)

@@ -17,6 +17,8 @@ from dba_console.recording.recorder import Recorder
 from dba_console.recording.run_journal import RunJournal
 from dba_console.recording.run_paths import execution_directory, run_directory
 from dba_console.recording.run_records import RunAbout
+from dba_console.watch.locks.episodes import MAX_QUERY
+from dba_console.watch.locks.readings import BlockedSession, LockEpisode, LockEpisodes
 from dba_console.watch.replication.readings import Replication, Slot, Standby
 from dba_console.watch.samples import host, jobs, postgres
 from dba_console.watch.samples.event import Event
@@ -144,6 +146,14 @@ def readings(what: Planted, tick: int, number: int) -> dict[str, Any]:
         [postgres.LockWaiter(4000, [1000], "relation", "RowExclusiveLock", relation, NOW_US)],
         [postgres.HeldLock(1000, "ShareLock", relation, "relation")],
     )
+    blocked = of(
+        BlockedSession, pid=4001, user=what.users[at], application=what.applications[at], relation=relation
+    )  # fmt: skip
+    episode = of(
+        LockEpisode, pid=4000, user=what.users[at], database=what.databases[at], application=what.applications[at],
+        query=query[:MAX_QUERY], waiters=[blocked],
+    )  # fmt: skip
+    parts["locks.episodes"] = of(LockEpisodes, rows=[episode])
     parts["pg.server"] = server(
         current_user=what.users[at], database=what.databases[at], data_directory=f"{what.mounts[at]}/data",
         server_address=what.addresses[at],
@@ -276,7 +286,7 @@ def record_planted(sessions: Path, what: Planted) -> Path:
 
 _ALWAYS = (
     "pg.activity", "pg.locks", "pg.replication", "host.mounts", "host.settings", "cluster", "jobs.now", "findings",
-    "pg.server", "pg.wal",
+    "pg.server", "pg.wal", "locks.episodes",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import PictureFacts
-from dba_console.watch.locks.episodes import MAX_KEPT, MAX_ROOTS, MAX_WAITERS, LockEpisodeTracker
+from dba_console.watch.locks.episodes import MAX_BLOCKERS, MAX_KEPT, MAX_ROOTS, MAX_WAITERS, LockEpisodeTracker
 from dba_console.watch.locks.panel import derive_locks
 from dba_console.watch.locks.readings import LockEpisode, LockEpisodes
 from dba_console.watch.samples.postgres import Activity, Locks, LockWaiter
@@ -96,6 +96,14 @@ def test_a_session_that_waits_for_two_counts_for_each(watched: Server) -> None:
     watched.wait(FIRST, ROOT, OTHER)
     watched.read(2)
     assert watched.pairs() == {(ROOT, FIRST): 2.0, (OTHER, FIRST): 2.0}
+
+
+def test_of_very_many_blockers_those_with_the_oldest_transactions_count(watched: Server) -> None:
+    readers = range(1000, 1000 + MAX_BLOCKERS + 20)
+    watched.rows |= {pid: activity(pid, xact_start=NOW_US - pid * S) for pid in readers}
+    watched.wait(FIRST, *readers)
+    watched.read()
+    assert {row.pid for row in watched.reading.rows} == set(readers[-MAX_BLOCKERS:])
 
 
 def test_in_a_deadlock_nobody_is_the_root(watched: Server) -> None:
