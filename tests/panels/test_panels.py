@@ -418,6 +418,8 @@ def test_when_all_is_over_the_overview_names_the_session_that_blocked_others(fra
     frame.panels["locks"] = LocksPanel(waiting=0, age_s=0.1, episodes=locks.episodes[:1])
     until = local_time_of_day(locks.episodes[0].until)
     assert compact("locks", frame)[0] == f"no lock waits · 7412 batch blocked 2 for 2m48s until {until}"
+    frame.of(LocksPanel).episodes[0].waited_s = 0.3
+    assert compact("locks", frame)[0] == "no lock waits"
 
 
 def test_who_blocked_whom_is_a_table_of_its_own_only_if_somebody_did(frame: Frame) -> None:

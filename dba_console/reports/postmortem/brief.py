@@ -30,6 +30,8 @@ MAX_CAUSES = 5
 MAX_GAPS = 5
 MAX_BLOCKERS = 5
 MAX_WAITERS = 5
+LEAST_SHARE = 0.01
+"""Of the time waited for the worst blocker: others with less are not listed."""
 _KEYS = re.compile(
     r" On [^ ]{1,80}: (press y|type `[^`]*`( \([^)]*\))?) to confirm, no? to decline$|"
     r" \d+ steps?, \d+ changes?\. Default: no$"
@@ -63,11 +65,13 @@ def shorten(incident: IncidentFacts) -> IncidentFacts:
 
 
 def _short_blocking(facts: BlockingFacts) -> BlockingFacts:
-    """Return the worst blockers with the longest waits; the others are counted."""
-    rest = facts.blockers[MAX_BLOCKERS:]
+    """Return the worst blockers with the longest waits; the others, as of ordinary contention, are counted."""
+    least_s = LEAST_SHARE * facts.blockers[0].waited_s
+    shown = [one for one in facts.blockers[:MAX_BLOCKERS] if one.waited_s >= least_s]
+    rest = facts.blockers[len(shown) :]
     return replace(
         facts,
-        blockers=tuple(map(_short_blocker, facts.blockers[:MAX_BLOCKERS])),
+        blockers=tuple(map(_short_blocker, shown)),
         omitted=facts.omitted + len(rest),
         omitted_s=facts.omitted_s + sum(one.waited_s for one in rest),
     )

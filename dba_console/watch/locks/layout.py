@@ -36,6 +36,8 @@ from dba_console.watch.panels.time_formats import local_date_and_time, local_tim
 from dba_console.watch.tables import Column, cells
 
 _WAIT_WARN_S, _WAIT_CRIT_S = 1.0, 60.0
+_NOTABLE_S = 1.0
+"""Time waited for a session that is named when it is over: ordinary contention is shorter."""
 _DEPTH_SHOWN = 12
 _NODES_SHOWN = 2000
 
@@ -126,7 +128,7 @@ def _summary(frame: Frame) -> Line:
 
 def _last(panel: LocksPanel) -> Line:
     """`8001 web blocked 2 for 1m24s until 14:57:29`: the root blocker of the last minutes with most time waited."""
-    if not panel.episodes:
+    if not panel.episodes or panel.episodes[0].waited_s < _NOTABLE_S:
         return ()
     worst = panel.episodes[0]
     many = len(worst.waiters) + worst.other_waiters

@@ -238,6 +238,33 @@ def test_a_clock_set_forward_does_not_make_a_wait_longer(tmp_path: Path) -> None
     assert values(incident)["Longest lock wait"] == "34s (pid 1000 for ShareLock on public.t)"
 
 
+def test_who_blocked_whom_is_computed_from_recordings_without_that_part(tmp_path: Path) -> None:
+    """As of older versions: the readings have no starts of backends, the sessions have them."""
+
+    def blocked(second: int) -> Sample:
+        waits = [LockWaiter(1000, [1001], "relation", "ShareLock", "public.t", at(320))] if 320 <= second < 340 else []
+        if second == 350:
+            waits = [LockWaiter(1002, [1003], "tuple", "ExclusiveLock", None, at(350) - SECOND // 10)]
+        return with_readings(second, pg_locks=Locks(waits, []))
+
+    incident = facts_of(record_incident(tmp_path, make=blocked, seconds=range(290, END_S)), Asked(at(300), at(END_S)))
+    (facts,) = incident.blocking
+    assert [(one.who, one.waited_s, len(one.waiters)) for one in facts.blockers] == [
+        ("pid 1001, orders-api, user app", 19.0, 1),
+        ("pid 1003, orders-api, user app", 0.1, 1),
+    ]
+    first = facts.blockers[0]
+    assert (first.from_us, first.to_us, first.waiters[0].lock) == (at(320), at(339), "ShareLock on public.t")
+    short, whole = render(incident, at(0)).markdown, render(incident, at(0), full=True).markdown
+    assert "pid 1001" in short and "pid 1003" not in short and "Not listed: 1 more" in short
+    assert "pid 1003" in whole
+
+
+def test_without_waits_the_report_has_no_section_about_them(session: Path) -> None:
+    incident = facts_of(session)
+    assert incident.blocking == () and "Who blocked whom" not in render(incident, at(0)).html
+
+
 def test_statistics_of_one_database_that_are_reset_do_not_hide_transactions_of_others(tmp_path: Path) -> None:
     def reset(second: int) -> Sample:
         shop = 100 * second + (5000 if second >= 360 else 0)
