@@ -97,7 +97,7 @@ def together(cluster: Cluster, database: str, statements: Sequence[str], width: 
 
 
 def dump(cluster: Cluster, name: str, place: Path) -> Archives:
-    """Dump the database as in story S3, and as a directory."""
+    """Dump the database as plain SQL through gzip, and as a directory."""
     program, where = str(cluster.binaries.program("pg_dump")), cluster.dsn(dbname=name)
     plain, directory = place / f"{name}.sql.gz", place / f"{name}.dir"
     piped = 'set -o pipefail; "$0" -d "$1" | tee >(wc -c >"$2.bytes") | gzip >"$2"; sync "$2"'

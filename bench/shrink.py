@@ -1,4 +1,4 @@
-"""Removal of a big file by rm, by story S7's loop and by shrink-file: duration, and latency of commits beside it.
+"""Removal of a big file by rm, by a loop of truncate and by shrink-file: duration, and latency of commits beside it.
 
 SHRINK_ROUNDS (3). SHRINK_GB: size of the file (8). Root only: file systems on loop devices are mounted.
 """
@@ -71,7 +71,7 @@ def _rm(path: Path) -> None:
 
 
 def _loop(path: Path) -> None:
-    """Run story S7's loop (truncate -s -10M, sleep 0.02) without the time a shell takes to start truncate."""
+    """Run the loop (truncate -s -10M, sleep 0.02) without the time a shell takes to start truncate."""
     size = path.stat().st_size
     while size > 0:
         size = max(0, size - LOOP_STEP)

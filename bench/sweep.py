@@ -1,6 +1,6 @@
 """`dba-console dumps sweep` compared with an exhaustive sweep: a complete dump with each number of jobs from 1 to 8.
 
-SWEEP_MB: size of the tables (600). SWEEP_ROUNDS (3). Two databases: ten equal tables, as in S4, and one big table among
+SWEEP_MB: size of the tables (600). SWEEP_ROUNDS (3). Two databases: ten equal tables, and one big table among
 small ones. Each round runs both, with discarded output; the result of the sweep is rated by the median time of that
 number of jobs in the exhaustive sweeps.
 """

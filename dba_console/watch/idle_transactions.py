@@ -15,17 +15,17 @@ class IdleTransactionLimits(RuleThresholds, frozen=True):
     family = "connections"
 
     idle_transaction_s: Judgement[float] = 60.0
-    """A session idle in transaction that has held a transaction id or a snapshot for this long is info."""
+    """Info about a session idle in transaction that has held a transaction id or a snapshot for this long."""
     idle_transaction_warning_s: Judgement[float] = 300.0
-    """And from this time a warning."""
+    """Warning about such a session from this time on."""
     idle_transaction_bare_s: Judgement[float] = 900.0
-    """One that holds neither, only its locks, is info from this time."""
+    """Info about a session idle in transaction for this long that holds only locks."""
     idle_transaction_blocks_s: Judgement[float] = 2.0
-    """Idle for this long while others wait for it: a warning at once."""
+    """Warning about a session idle in transaction for this long while other sessions wait for it."""
     idle_transaction_critical_behind: Judgement[int] = 5
-    """This many sessions waiting for it ..."""
+    """Critical if this many sessions have waited for it for `idle_transaction_critical_s`."""
     idle_transaction_critical_s: Judgement[float] = 30.0
-    """... for this long: critical."""
+    """How long `idle_transaction_critical_behind` sessions must have waited for it: critical."""
 
     @classmethod
     def in_order(cls) -> Ordered:

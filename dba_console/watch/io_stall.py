@@ -30,31 +30,32 @@ class StallLimits(RuleThresholds, frozen=True):
     family = "io"
 
     stalled_pct: Judgement[float] = 35.0
-    """Percentage of `window_s` in which all tasks with work waited for I/O (PSI io full)."""
+    """I/O is stalled from this percentage of `window_s` in which all tasks with work waited for I/O (PSI io full)."""
     stalled_clear_pct: Judgement[float] = 20.0
-    """An open finding lasts until the percentage is below this."""
+    """The finding about stalled I/O clears below this percentage."""
     critical_pct: Measured[float] = 60.0
-    """Most of the time lost, as in one incident (61 %)."""
+    """Critical from this percentage, with `critical_sessions`: most of the time is lost, as in one incident (61 %)."""
     window_s: Computed[float] = 10.0
-    """The kernel's shortest averaging time, but computed from its total, which does not lag."""
+    """Averaging time of the percentage: the kernel's shortest, but computed from its total, which does not lag."""
     waiting_sessions: Judgement[int] = 2
     """Sessions whose statement waits for I/O and has run for `waiting_s`: without them a busy disk is not a stall."""
     critical_sessions: Judgement[int] = 5
-    """This many in three readings within five seconds."""
+    """Number of sessions that must wait for I/O in three readings within five seconds for critical."""
     waiting_s: Judgement[float] = 1.0
-    """A hundred times the duration of a statement of milliseconds; in one incident it was 30 s."""
+    """How long a statement must have run: a hundred times one of milliseconds; in one incident it was 30 s."""
     stuck_processes: Judgement[int] = 2
-    """Processes of the server that hang in the kernel without progress for `stuck_s`."""
+    """I/O is stalled if this many processes of the server hang in the kernel without progress for `stuck_s`."""
     stuck_s: Judgement[float] = 2.5
-    """Slightly less than three readings one second apart: in one incident it was 28 s."""
+    """How long they must hang: slightly less than three readings one second apart; in one incident it was 28 s."""
     unanswered_s: Judgement[float] = 2.5
-    """A device has requests in flight and completes none."""
+    """I/O is stalled if a device has requests in flight and completes none for this long."""
     blocked_processes: Judgement[int] = 4
-    """Without PSI: tasks blocked in every reading of `blocked_s`, with at least blocked_iowait_pct of iowait."""
+    """Without PSI: I/O is stalled if this many tasks are blocked in every reading of `blocked_s`, at
+    `blocked_iowait_pct`."""
     blocked_s: Judgement[float] = 2.5
-    """As `stuck_s`."""
+    """How long `blocked_processes` must be blocked, as `stuck_s`."""
     blocked_iowait_pct: Judgement[float] = 20.0
-    """Percentage of all CPU time: half a CPU of two, and less on more."""
+    """Minimum iowait as a percentage of all CPU time: half a CPU of two, and less on more."""
 
     @classmethod
     def in_order(cls) -> Ordered:

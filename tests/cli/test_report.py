@@ -163,7 +163,7 @@ def test_a_resumed_run_has_both_its_parts_and_does_not_move_the_times_of_a_later
     assert "; interrupted for " in run
 
 
-TIMES = re.compile(r"^\| (began|detected|acknowledged|mitigated|ended) \| ([^|]+?) \|", re.M)
+TIMES = re.compile(r"^\| (began|detected|acknowledged|cleared|ended) \| ([^|]+?) \|", re.M)
 
 
 def is_down(frame: Frame) -> bool:

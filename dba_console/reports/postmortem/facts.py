@@ -15,7 +15,7 @@ class IncidentTime(Struct, frozen=True):
     """A time of the incident, and how it is known, or why it is not."""
 
     name: str
-    """began, detected, acknowledged, mitigated, ended."""
+    """began, detected, acknowledged, cleared, ended."""
     at_us: int | None
     how: str
     after_s: float | None = None

@@ -26,7 +26,7 @@ _PROMPTS = (
 
 
 def find_moments(scope: ReportScope, events: Sequence[Event], runs: Sequence[AnsweringRun]) -> list[IncidentTime]:
-    """Return began, detected, acknowledged, mitigated and ended, each known or with the reason why not."""
+    """Return began, detected, acknowledged, cleared and ended, each known or with the reason why not."""
     if scope.run is not None:
         return _moments_of_run(scope.run)
     began, detected = _began(scope), _detected(scope)
@@ -34,7 +34,7 @@ def find_moments(scope: ReportScope, events: Sequence[Event], runs: Sequence[Ans
         began,
         detected,
         _acknowledged(scope, detected, events, runs),
-        _mitigated(scope, runs),
+        _cleared(scope, runs),
         _ended(scope),
     ]
     if began.at_us is None:
@@ -82,20 +82,20 @@ def _acknowledged(
     return IncidentTime("acknowledged", first.at_us, first.how)
 
 
-def _mitigated(scope: ReportScope, runs: Sequence[AnsweringRun]) -> IncidentTime:
+def _cleared(scope: ReportScope, runs: Sequence[AnsweringRun]) -> IncidentTime:
     main = scope.main
     if main is None:
-        return IncidentTime("mitigated", None, _NO_FINDING)
+        return IncidentTime("cleared", None, _NO_FINDING)
     severe = [one for one in scope.own if one.rank == main.rank]
     last = max(severe, key=lambda one: one.end_us(1 << 62))
     if last.ended_as == "joined":  # it lasted as long as the one that it became part of
         last = max(scope.own, key=lambda one: one.end_us(1 << 62))
     if last.end is None or last.end.wall_us > scope.to_us:
         of = "recording" if last.end is None else "span"
-        return IncidentTime("mitigated", None, f"finding {last.id} was still open at the end of the {of}")
+        return IncidentTime("cleared", None, f"finding {last.id} was still open at the end of the {of}")
     change = last_change(runs, last.end.wall_us)
     after = f"; change before it: {change}" if change else ""
-    return IncidentTime("mitigated", last.end.wall_us, f"finding {last.id} was cleared (event {last.end.seq}){after}")
+    return IncidentTime("cleared", last.end.wall_us, f"finding {last.id} was cleared (event {last.end.seq}){after}")
 
 
 def _ended(scope: ReportScope) -> IncidentTime:
@@ -141,7 +141,7 @@ def summarize_incident(
         yield f"{where}: {_sentence(causes, scope.main)}"
         lasted = f"lasted {human_duration(ended.after_s)}" if ended.at_us is not None else f"was {ended.how}"
         yield f"It began at {_utc(began.at_us)} UTC and {lasted}."
-        yield "It was " + "; ".join(_after(known[name]) for name in ("detected", "acknowledged", "mitigated")) + "."
+        yield "It was " + "; ".join(_after(known[name]) for name in ("detected", "acknowledged", "cleared")) + "."
     if scope.main is not None:
         yield f"This report is about {scope.chosen}."
     headline = [f"{one.name}: {one.value}" for one in impact if one.name in _HEADLINES and _is_notable(one)]

@@ -28,37 +28,37 @@ class ConnectionLimits(RuleThresholds, frozen=True):
     family = "connections"
 
     near_pct: Judgement[float] = 85.0
-    """Used from this percentage: a warning."""
+    """Warning from this percentage of slots in use."""
     critical_pct: Judgement[float] = 95.0
-    """Used from this percentage: critical."""
+    """Critical from this percentage of slots in use."""
     clear_pct: Judgement[float] = 80.0
-    """A finding open because of the percentage clears below this."""
+    """A finding raised by one of these percentages clears below this one."""
     full_in_s: Judgement[float] = 600.0
-    """Full within this time at steady growth: a warning."""
+    """Warning if the slots are used up within this time at steady growth."""
     critical_in_s: Measured[float] = 90.0
-    """Full within this time: critical."""
+    """Critical if the slots are used up within this time at steady growth."""
     date_from_pct: Judgement[float] = 40.0
-    """No warning by estimate below this percentage: a starting server fills too."""
+    """Below this percentage in use the estimate raises no warning: a starting server fills too."""
     critical_date_from_pct: Judgement[float] = 60.0
-    """No critical finding by estimate below this percentage."""
+    """Below this percentage in use the estimate raises nothing critical."""
     storm_window_s: Judgement[float] = 15.0
-    """Growth within this time is a storm, not a trend."""
+    """Time in which the connections of a storm are opened; slower growth is a trend."""
     storm_least: Judgement[int] = 30
     """Minimum of new connections within the window for a storm: a pool opens ten or twenty at once."""
     storm_pct: Judgement[float] = 20.0
-    """And the minimum percentage of the usable connections."""
+    """A storm also takes at least this percentage of the usable connections within the window."""
     storm_majority_pct: Judgement[float] = 50.0
-    """The percentage of the growth that one application, or one user, must account for."""
+    """Percentage of a storm's connections that one application, or one user, must have opened."""
     storm_warn_pct: Judgement[float] = 50.0
-    """A storm is info while a smaller percentage of the usable connections is used, and a warning from there."""
+    """A storm is info below this percentage of slots in use, and a warning from there."""
     start_grace_s: Judgement[float] = 120.0
-    """After a server start clients reconnect: a storm within this time is info."""
+    """A storm within this time after a server start is info: clients reconnect."""
     limit_near_pct: Judgement[float] = 90.0
-    """Percentage of a CONNECTION LIMIT of a role or database, or of max_wal_senders: a warning."""
+    """Warning from this percentage of the CONNECTION LIMIT of a role or database, or of max_wal_senders."""
     limit_clear_pct: Judgement[float] = 80.0
-    """A finding about such a limit clears below this."""
+    """A finding about a CONNECTION LIMIT or max_wal_senders clears below this percentage."""
     limit_least: Judgement[int] = 5
-    """Smaller limits are meant to be reached: one job at a time."""
+    """Limits below this number are not watched: they are meant to be reached, as one job at a time."""
 
     @classmethod
     def in_order(cls) -> Ordered:

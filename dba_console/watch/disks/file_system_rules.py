@@ -32,23 +32,23 @@ class DiskLimits(RuleThresholds, frozen=True):
     family = "disks"
 
     full_warning_pct: Judgement[float] = 80.0
-    """Used percentage of a file system, as df shows it."""
+    """Warning from this used percentage of a file system, as df shows it."""
     full_critical_pct: Judgement[float] = 90.0
-    """The same, with data, WAL, temporary files or a tablespace on it."""
+    """Critical from this used percentage with data, WAL, temporary files or a tablespace on it."""
     full_beside_critical_pct: Judgement[float] = 95.0
-    """The same, with only archive, log or similar on it."""
+    """Critical from this used percentage with only archive, log or similar on it."""
     roomy_bytes: Judgement[float] = 50 * 1024.0**3
     """With this much free and no growth, the severity by percentage is one lower."""
     full_in_warning_s: Judgement[float] = 86_400.0
-    """Full within this time at a growth that was steady for minutes: a warning."""
+    """Warning if it is full within this time at a growth that was steady for minutes."""
     full_in_critical_s: Judgement[float] = 3600.0
-    """The same, and a sixth of the free space was used while it was observed: critical."""
+    """Critical if it is full within this time, and a sixth of the free space was used while observed."""
     soon_s: Judgement[float] = 300.0
-    """Full within this time at the growth of ten seconds, which may stop as fast: a warning."""
+    """Warning if it is full within this time at the growth of the last ten seconds, which may stop as fast."""
     inodes_warning_pct: Judgement[float] = 80.0
-    """Used percentage of the inodes."""
+    """Warning from this used percentage of the inodes."""
     inodes_critical_pct: Judgement[float] = 95.0
-    """The same, with data, WAL, temporary files or a tablespace on it."""
+    """Critical from this used percentage of the inodes with data, WAL, temporary files or a tablespace."""
 
     @classmethod
     def in_order(cls) -> Ordered:

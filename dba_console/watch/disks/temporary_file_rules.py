@@ -24,13 +24,15 @@ class TemporaryFileLimits(RuleThresholds, frozen=True):
     family = "disks"
 
     temp_bytes: Judgement[float] = 1024.0**3
-    """Temporary files on a disk that they fill within full_in_warning_s, or of unknown free space: a warning."""
+    """Warning from this size of temporary files, if their disk is full within full_in_warning_s or its free space is
+    unknown."""
     temp_free_pct: Judgement[float] = 20.0
-    """Temporary files as a percentage of the space that would be free without them."""
+    """For critical: temporary files as a percentage of the space that would be free without them."""
     temp_bytes_per_s: Judgement[float] = 50 * 1024.0**2
-    """Written to temporary files, if the disk is full within temp_full_in_critical_s at this rate: a warning."""
+    """Warning from this rate of temporary files, if their disk is full within temp_full_in_critical_s at it."""
     temp_full_in_critical_s: Judgement[float] = 600.0
-    """Full within this time at the growth of the temporary files, and temp_free_pct used: critical."""
+    """Critical if the disk is full within this time at the growth of the temporary files, and `temp_free_pct` is
+    reached."""
 
     @classmethod
     def in_order(cls) -> Ordered:

@@ -28,25 +28,26 @@ class DeviceLimits(RuleThresholds, frozen=True):
     family = "io"
 
     saturated_pct: Judgement[float] = 95.0
-    """Time with a request in flight, %util of `iostat -x`."""
+    """A device is saturated from this percentage of time with a request in flight, %util of `iostat -x`."""
     saturated_clear_pct: Judgement[float] = 80.0
-    """An open finding lasts until it is below this."""
+    """The finding about a saturated device clears below this percentage."""
     saturated_s: Judgement[float] = 20.0
-    """Busy in every reading for this long."""
+    """How long every reading must show the device saturated."""
     saturated_times: Judgement[float] = 2.0
-    """Queue or latency relative to typical for this device: utilisation alone means nothing on parallel devices."""
+    """Minimum of queue or latency as a multiple of this device's typical one: utilisation alone means nothing on
+    parallel devices."""
     slow_times: Judgement[float] = 4.0
-    """Times the typical latency of this device; half of it keeps the finding open."""
+    """A device is slow from this multiple of its typical latency; half of it keeps the finding open."""
     slow_ms: Judgement[float] = 20.0
-    """Milliseconds below which a rotating disk is not slow: a seek and a turn take 5 to 13."""
+    """Latency below which a rotating disk is never slow, in milliseconds: a seek and a turn take 5 to 13."""
     slow_flash_ms: Judgement[float] = 10.0
-    """For a device that typically answers within 2 ms."""
+    """Latency below which a device that typically answers within 2 ms is never slow."""
     slow_requests_per_s: Judgement[float] = 20.0
-    """With fewer requests an average is not conclusive."""
+    """With fewer requests the average latency is not conclusive."""
     slow_s: Judgement[float] = 30.0
-    """A shorter time is a burst: a checkpoint, the start of a dump, a removed file."""
+    """How long a device must be slow; a shorter time is a burst: a checkpoint, the start of a dump, a removed file."""
     usual_minutes: Judgement[int] = 3
-    """Whole minutes before a typical value is known, without the last one."""
+    """Whole minutes of observation, without the last one, that a typical value needs."""
 
     @classmethod
     def in_order(cls) -> Ordered:

@@ -19,13 +19,13 @@ class MemoryLimits(RuleThresholds, frozen=True):
     family = "memory"
 
     swap_pages_per_s: Judgement[float] = 50.0
-    """Swapped in and out, each, over `swap_s`."""
+    """Warning if this many pages per second are swapped in, and as many out, over `swap_s`."""
     swap_s: Judgement[float] = 10.0
-    """Averaging time: a restarted program touches its swapped pages for a second or two."""
+    """Averaging time of the swap rates: a restarted program touches its swapped pages for a second or two."""
     swap_used_pct: Judgement[float] = 50.0
-    """Used without swapping: info."""
+    """Info from this percentage of swap in use, if nothing is swapped."""
     thp_shared_buffers_bytes: Judgement[int] = 1024**3
-    """With smaller shared buffers transparent huge pages are not reported."""
+    """With smaller shared_buffers transparent huge pages are not reported."""
     oom_told_s: Judgement[float] = 900.0
     """How long a process killed for lack of memory is reported."""
 

@@ -30,15 +30,16 @@ class CacheDropLimits(RuleThresholds, frozen=True):
     family = "memory"
 
     reclaim_notice_pct: Judgement[float] = 3.0
-    """A fall without a stall is info from this percentage, and a warning from the next threshold."""
+    """A fall of the page cache without a stall is info from this percentage of memory."""
     reclaim_warning_pct: Judgement[float] = 10.0
-    """A tenth of memory is gigabytes to read again on any database host."""
+    """Such a fall is a warning from this percentage: a tenth of memory is gigabytes to read again."""
     memory_stalled_pct: Judgement[float] = 20.0
-    """Percentage of the last ten seconds in which all tasks waited for memory."""
+    """A fall of the page cache stalls queries from this percentage of the last ten seconds in which all tasks waited
+    for memory."""
     standstill_pct: Judgement[float] = 5.0
     """I/O as a percentage of the minute before, at which it counts as stopped on kernels without PSI."""
     standstill_before_bytes_per_s: Judgement[int] = 1024**2
-    """With less I/O before, nothing has stopped."""
+    """I/O of the minute before below which a standstill is not concluded."""
 
     @classmethod
     def in_order(cls) -> Ordered:
@@ -51,11 +52,11 @@ class RereadLimits(RuleThresholds, frozen=True):
     family = "memory"
 
     reread_bytes_per_s: Judgement[int] = 32 * 1024**2
-    """A third of what one disk reads in sequence, several times what it reads at random; below it nothing is raised,"""
+    """Rate of reading lost cache again below which nothing is raised: a third of what one disk reads in sequence."""
     reread_busy_pct: Judgement[float] = 20.0
-    """nor if it takes a smaller percentage of the devices' time: 32 MB/s is a fiftieth of the rate of one NVMe."""
+    """Percentage of the devices' time it must take: 32 MB/s is a fiftieth of the rate of one NVMe."""
     reread_s: Judgement[float] = 10.0
-    """Averaging time."""
+    """Averaging time of this rate."""
 
 
 SERIES = (

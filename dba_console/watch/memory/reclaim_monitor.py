@@ -20,15 +20,16 @@ class CacheFallLimits(RuleThresholds, frozen=True):
     family = "memory"
 
     fell_pct: Judgement[float] = 3.0
-    """Loss of page cache within `window_s` that counts as a fall, within the two bounds that follow."""
+    """Loss of page cache within `window_s` that counts as a fall, between the bounds `fell_least_bytes` and
+    `fell_most_bytes`."""
     fell_least_bytes: Judgement[int] = 512 * 1024**2
-    """On a small host at least this much."""
+    """A smaller loss never counts as a fall, on a small host."""
     fell_most_bytes: Judgement[int] = 1024**3
-    """On a big host this much is enough, if I/O stalls at the same time."""
+    """A loss of this size always counts as a fall if I/O stalls at the same time, on a big host."""
     free_pct: Judgement[float] = 60.0
     """Percentage of the loss that free memory must have gained; otherwise the memory was needed."""
     window_s: Judgement[float] = 30.0
-    """Longer reclaim is measured over its last half minute."""
+    """Time in which the loss is measured; of longer reclaim the last half minute."""
 
     @classmethod
     def in_order(cls) -> Ordered:

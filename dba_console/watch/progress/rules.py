@@ -29,21 +29,21 @@ class JobLimits(RuleThresholds, frozen=True):
     family = "jobs"
 
     late_factor: Judgement[float] = 1.5
-    """A job is overdue when it takes this many times its typical duration, and"""
+    """A job is overdue if it takes this many times its typical duration, and also `late_over_s` longer."""
     late_over_s: Judgement[float] = 600.0
-    """this much longer than typical."""
+    """A job is overdue if it takes this much longer than typical, and also `late_factor` times as long."""
     missing_factor: Judgement[float] = 1.5
-    """A dump is missing when none has finished for this many of its typical intervals, and for"""
+    """A dump is missing if none has finished for this many typical intervals, and for `missing_longest_factor`."""
     missing_longest_factor: Judgement[float] = 1.1
-    """this many times the longest typical interval."""
+    """A dump is missing if none has finished for this many times its longest typical interval as well."""
     missing_runs: Judgement[int] = 4
-    """Known runs that a typical interval needs."""
+    """Number of known runs that a typical interval needs."""
     missing_interval_s: Judgement[float] = 3600.0
-    """Dumps at shorter intervals are manual or tests."""
+    """Dumps at shorter intervals are not missed: they are manual or tests."""
     missing_run_s: Judgement[float] = 5.0
-    """Dumps shorter than this may start and end between two readings, so none of them counts as missing."""
+    """Dumps shorter than this are not missed: they may start and end between two readings."""
     missing_given_up: Judgement[float] = 10.0
-    """After this many intervals it counts as discontinued, not as missing."""
+    """After this many intervals a dump counts as discontinued, not as missing."""
 
 
 # Names of the jobs, and times of the part `jobs` by the monotonic clock.

@@ -40,9 +40,10 @@ class ArchivingLimits(RuleThresholds, frozen=True):
     """Files of 16 MB waiting to be archived that are a warning, and critical if archiving fails (repmgr,
     archive_ready_warning). For another wal_segment_size the same bytes, but at least three files."""
     backlog_s: Judgement[float] = 900.0
-    """A file that waits this long is a warning, however few they are: that much work is not archived."""
+    """Warning if a WAL file waits this long to be archived, however few wait: that much work is not archived."""
     backlog_critical_s: Judgement[float] = 3600.0
-    """The same: critical. The number of files never is: a bulk load outruns a healthy archive for some minutes."""
+    """Critical if a WAL file waits this long. The number of files never is: a bulk load outruns a healthy archive for
+    some minutes."""
 
     @classmethod
     def in_order(cls) -> Ordered:

@@ -24,12 +24,12 @@ class RecoveryLimits(RuleThresholds, frozen=True):
     family = "wal"
 
     subscription_s: Computed[float] = 60.0
-    """An enabled subscription without an apply worker for this long: twelve attempts of the launcher, one every
-    five seconds (wal_retrieve_retry_interval)."""
+    """Reported after this time: an enabled subscription without an apply worker. Twelve attempts of the launcher, one
+    every five seconds (wal_retrieve_retry_interval)."""
     conflicts_window_s: Judgement[float] = 600.0
     """Time over which queries cancelled by recovery on a standby are counted."""
     conflicts_warn: Judgement[int] = 10
-    """This many of them: a warning, since one a minute is not an accident; below it info."""
+    """Warning from this many cancelled queries within it, since one a minute is not an accident; below it info."""
 
 
 # Queries that a standby cancels so that replay can continue.

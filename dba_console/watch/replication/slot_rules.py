@@ -24,18 +24,20 @@ class SlotLimits(RuleThresholds, frozen=True):
     family = "wal"
 
     full_soon_s: Judgement[float] = 900.0
-    """Ten seconds of growth instead of a minute count only if less than this is left."""
+    """The growth of ten seconds, instead of that of a minute, counts only if less than this time is left."""
     slot_retained_bytes: Computed[int] = 1024**3
-    """A slot that is not read and retains this much is a warning: the default of max_wal_size, so pg_wal is twice as
-    large as planned,"""
+    """Warning if a slot that is not read retains this much WAL: the default of max_wal_size, so pg_wal is twice as
+    large as planned."""
     slot_retained_pct: Judgement[float] = 10.0
-    """or this percentage of the free space on the disk of pg_wal, if that is less."""
+    """Warning if such a slot retains this percentage of the free space on the disk of pg_wal, if that is less."""
     slot_least_bytes: Computed[int] = 64 * 1024**2
-    """Below this a slot raises nothing: four segments, as with a new slot or a restarted standby."""
+    """A slot that retains less raises nothing: four segments, as with a new slot or a restarted standby."""
     slot_near_pct: Judgement[float] = 80.0
-    """Percentage of max_slot_wal_keep_size retained by a slot that is not read: a warning, as for a disk that fills."""
+    """Warning from this percentage of max_slot_wal_keep_size retained by a slot that is not read, as for a disk that
+    fills."""
     slot_near_critical_pct: Judgement[float] = 95.0
-    """The same: critical, since the next checkpoint beyond it removes WAL the slot needs."""
+    """Critical from this percentage of max_slot_wal_keep_size: the next checkpoint beyond it removes WAL the slot
+    needs."""
     slot_grace_s: Judgement[float] = 60.0
     """Grace time for a slot whose reader was seen: a standby that restarts returns."""
 

@@ -27,22 +27,23 @@ class StandbyLimits(RuleThresholds, frozen=True):
     family = "wal"
 
     lag_warn_s: Judgement[float] = 60.0
-    """A standby lags this much: earlier than repmgr warns (replication_lag_warning, 300), as clients read from it."""
+    """Warning if a standby lags by this time: earlier than repmgr (replication_lag_warning, 300), as clients read from
+    it."""
     lag_critical_s: Judgement[float] = 600.0
-    """As repmgr's replication_lag_critical."""
+    """Critical if a standby lags by this time, as repmgr's replication_lag_critical."""
     lag_bytes: Judgement[int] = 1024**3
-    """Also a warning if this much WAL is not replayed,"""
+    """Warning if a standby has not replayed this much WAL and lags by `lag_bytes_s`."""
     lag_bytes_s: Judgement[float] = 30.0
-    """and it lags by this long: on a busy server a gigabyte is a few seconds."""
+    """Minimum lag in time for `lag_bytes`: on a busy server a gigabyte is a few seconds."""
     delayed_standbys: list[str] = []
     """Names (application_name) of standbys with recovery_min_apply_delay, which a primary cannot see: no warning."""
     standby_known_s: Judgement[float] = 60.0
-    """A standby must have streamed for this long before it is missed, unlike tests and base backups."""
+    """A standby must have streamed for this long before it can be missing, unlike tests and base backups."""
     standby_gone_s: Computed[float] = 10.0
-    """It is missed after this time: twice the wait of a restarted receiver before it connects
+    """A standby is missing after this time: twice the wait of a restarted receiver before it connects
     (wal_retrieve_retry_interval)."""
     standby_forget_s: Judgement[float] = 86_400.0
-    """A standby gone for this long was removed on purpose."""
+    """A standby gone for this long is not missing any more: it was removed on purpose."""
 
     @classmethod
     def in_order(cls) -> Ordered:

@@ -20,9 +20,10 @@ class WalSpaceLimits(RuleThresholds, frozen=True):
     family = "wal"
 
     full_critical_s: Judgement[float] = 3600.0
-    """WAL that fills its disk, or a slot lost, within this time is critical: an operator rarely arrives earlier."""
+    """Critical if WAL fills its disk, or a slot is lost, within this time: an operator rarely arrives earlier."""
     full_warn_s: Judgement[float] = 86_400.0
-    """Within this time it is a warning; minutes of growth say little about more than a day."""
+    """Warning if WAL fills its disk, or a slot is lost, within this time; minutes of growth say little about more than
+    a day."""
 
     @classmethod
     def in_order(cls) -> Ordered:

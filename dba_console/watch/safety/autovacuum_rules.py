@@ -33,11 +33,11 @@ class AutovacuumLimits(RuleThresholds, frozen=True):
     family = "safety"
 
     autovacuum_behind_times: Judgement[float] = 2.0
-    """Dead rows at this multiple of autovacuum's trigger are too many,"""
+    """Autovacuum is behind if dead rows reach this multiple of its trigger for `autovacuum_behind_s`."""
     autovacuum_behind_s: Computed[float] = 3600.0
-    """if it lasts this long: sixty times autovacuum_naptime."""
+    """How long the dead rows must stay that many: sixty times autovacuum_naptime."""
     autovacuum_busy_s: Judgement[float] = 3600.0
-    """All autovacuum workers busy at every check for this long: a warning."""
+    """Warning if all autovacuum workers are busy at every check for this long."""
 
 
 # Vacuums against wraparound: progress, and which sessions wait for them.

@@ -24,11 +24,13 @@ class CatalogLimits(RuleThresholds, frozen=True):
     family = "safety"
 
     invalid_index_s: Judgement[float] = 600.0
-    """An invalid index that is not being built is a warning after this time: the build may be retried."""
+    """Warning after this time about an invalid index that is not being built: the build may be retried."""
     sequence_warn_pct: Judgement[float] = 85.0
-    """Used percentage of the values a sequence and its column can hold: a warning (check_postgres sequence, -w)."""
+    """Warning from this used percentage of the values a sequence and its column can hold (check_postgres sequence,
+    -w)."""
     sequence_critical_pct: Judgement[float] = 95.0
-    """The same: critical (check_postgres sequence, -c)."""
+    """Critical from this used percentage of the values a sequence and its column can hold (check_postgres sequence,
+    -c)."""
 
     @classmethod
     def in_order(cls) -> Ordered:

@@ -24,12 +24,12 @@ class HorizonLimits(RuleThresholds, frozen=True):
     family = "safety"
 
     horizon_warn_xids: Computed[int] = 50_000_000
-    """A holder of the oldest xmin (xid horizon) this many ids back is a warning:
-    vacuum_freeze_min_age, from which VACUUM would freeze."""
+    """Warning about a holder of the oldest xmin (xid horizon) that is this many ids back: vacuum_freeze_min_age, from
+    which VACUUM would freeze."""
     horizon_old_s: Judgement[float] = 3600.0
-    """Also one that has held it for this long,"""
+    """Warning about a holder that has held it for this long while `horizon_old_xids` were used."""
     horizon_old_xids: Judgement[int] = 1_000_000
-    """if this many ids were used meanwhile: their dead rows cause bloat."""
+    """Ids that must have been used since then: their dead rows cause bloat."""
     prepared_s: Judgement[float] = 3600.0
     """A prepared transaction this old was probably forgotten, and is a warning whatever its age in ids (check_postgres
     prepared_txns warns after a second)."""

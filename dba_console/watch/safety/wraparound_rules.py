@@ -26,13 +26,14 @@ class WraparoundLimits(RuleThresholds, frozen=True):
     family = "safety"
 
     xid_warn_pct: Judgement[float] = 40.0
-    """Percentage of the ids up to the stop: autovacuum freezes from a tenth of them, so it has long failed."""
+    """Warning from this percentage of the ids up to the stop: autovacuum freezes from a tenth of them, so it has long
+    failed."""
     xid_warn_xids: Judgement[int] = 1_300_000_000
-    """Always a warning from this age, whatever the autovacuum settings (check_postgres txn_wraparound, -w)."""
+    """Warning from this age, whatever the autovacuum settings (check_postgres txn_wraparound, -w)."""
     xid_critical_xids: Computed[int] = 1_600_000_000
-    """Critical age: the default of vacuum_failsafe_age, where the server itself drops everything else."""
+    """Critical from this age: the default of vacuum_failsafe_age, where the server itself drops everything else."""
     xid_overdue_pct: Judgement[float] = 125.0
-    """Percentage of autovacuum_freeze_max_age: below it forced vacuums may still be running, and nothing is raised."""
+    """Percentage of autovacuum_freeze_max_age below which nothing is raised: forced vacuums may still be running."""
     xid_stop_critical_s: Judgement[float] = 86_400.0
     """Critical if the ids last at most this long at the current rate: a night, or a weekend."""
 

@@ -28,14 +28,14 @@ class ServerLimits(RuleThresholds, frozen=True):
     family = "server"
 
     down_warning_s: Judgement[float] = 3.0
-    """Unreachable, or no connections accepted, for this long: a warning."""
+    """Warning if the server is unreachable, or accepts no connections, for this long."""
     down_critical_s: Judgement[float] = 10.0
-    """For this long: critical. Most restarts are over by then; with large shared_buffers the shutdown checkpoint alone
-    may take longer."""
+    """Critical if that lasts this long. Most restarts are over by then; with large shared_buffers the shutdown
+    checkpoint alone may take longer."""
     silent_warning_s: Judgement[float] = 5.0
-    """Connected without an answer for this long: a warning."""
+    """Warning if the server does not answer on an open connection for this long."""
     silent_critical_s: Judgement[float] = 30.0
-    """For this long: critical."""
+    """Critical if the server does not answer on an open connection for this long."""
 
     @classmethod
     def in_order(cls) -> Ordered:

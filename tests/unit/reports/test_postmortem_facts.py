@@ -62,7 +62,7 @@ def test_each_time_of_an_incident_says_how_it_is_known(session: Path) -> None:
         "began": (at(BEGAN_S), 0.0),
         "detected": (at(RAISED_S), 3.0),
         "acknowledged": (at(330), 30.0),
-        "mitigated": (at(CLEARED_S), 120.0),
+        "cleared": (at(CLEARED_S), 120.0),
         "ended": (at(CLEARED_S), 120.0),
     }
     assert "acknowledged by alice" in moments(incident)["acknowledged"].how
@@ -117,7 +117,7 @@ def test_without_a_full_server_refused_connections_are_not_mentioned(tmp_path: P
 def test_a_time_that_the_recording_does_not_show_is_a_question(tmp_path: Path) -> None:
     incident = facts_of(record_incident(tmp_path, EVENTS[:1], seconds=range(0, 360, 3)))
     assert {name for name, one in moments(incident).items() if one.at_us is None} == {
-        "acknowledged", "mitigated", "ended",
+        "acknowledged", "cleared", "ended",
     }  # fmt: skip
     assert any(question.startswith("When was it ended?") for question in incident.questions)
     assert "not known" in " ".join(incident.summary)

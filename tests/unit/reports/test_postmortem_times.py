@@ -82,7 +82,7 @@ def test_the_times_are_those_of_the_most_severe_finding_not_of_others_before_it(
     lags = finding("recording-lags", "warning", 150, 160, 240)
     incident = facts_of(record(tmp_path, left, lags, server_down()))
     assert known(incident) == {
-        "began": at(DOWN_S), "detected": at(DOWN_S + 4), "acknowledged": None, "mitigated": at(UP_S), "ended": at(UP_S),
+        "began": at(DOWN_S), "detected": at(DOWN_S + 4), "acknowledged": None, "cleared": at(UP_S), "ended": at(UP_S),
     }  # fmt: skip
     assert all("server-down" in one.how or name == "acknowledged" for name, one in moments(incident).items())
     assert "server-down, the only critical finding of 3" in incident.chosen
@@ -122,7 +122,7 @@ def test_a_run_begun_before_or_about_something_else_is_neither_acknowledgement_n
     put_run(session, "dump", (60, PLANNED), (61, STARTED), (210, INTENT), (220, CHANGED))
     put_run(session, "vacuum", (205, PLANNED), (206, STARTED), (210, INTENT), (220, CHANGED))
     incident = facts_of(session)
-    assert known(incident)["acknowledged"] is None and "change before it" not in moments(incident)["mitigated"].how
+    assert known(incident)["acknowledged"] is None and "change before it" not in moments(incident)["cleared"].how
     assert not any(one.related for one in incident.runs) and len(incident.runs) == 2
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_answers_the_finding_is_its_acknowledgement(tmp_path: Path, h
     incident = facts_of(session)
     assert known(incident)["acknowledged"] == at(250 if how == "by its subject" else 211)
     assert "help" in moments(incident)["acknowledged"].how
-    assert "; change before it: drop-it/action of run" in moments(incident)["mitigated"].how
+    assert "; change before it: drop-it/action of run" in moments(incident)["cleared"].how
     assert [one.related for one in incident.runs] == [True]
 
 
@@ -167,7 +167,7 @@ def test_of_two_incidents_the_longer_is_reported_and_the_other_named(tmp_path: P
     )
     assert sorted(one.id for one in incident.others) == ["checksum-failure", "connections-filling", "server-down"]
     first = facts_of(session, Asked(finding="server-down", at_us=at(110)))
-    assert (known(first)["began"], known(first)["mitigated"]) == (at(100), at(120))
+    assert (known(first)["began"], known(first)["cleared"]) == (at(100), at(120))
 
 
 def test_an_outage_comes_before_a_longer_finding_of_its_severity(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_chain_is_one_incident_until_its_last_critical_part_is_cleared(tmp_pat
     before = finding("io-slow", "warning", 10, 20, 40)
     incident = facts_of(record(tmp_path, effect, cause, slow, before))
     assert known(incident)["began"] == at(98) and known(incident)["detected"] == at(103)
-    assert known(incident)["mitigated"] == at(300) and "io-stalled" in moments(incident)["mitigated"].how
+    assert known(incident)["cleared"] == at(300) and "io-stalled" in moments(incident)["cleared"].how
     assert known(incident)["ended"] == at(350)
     assert [one.raised_us for one in incident.others] == [at(20)], "it was over before the incident began"
 
