@@ -270,14 +270,11 @@ def points(facts: PictureFacts) -> Points:
         return {}
     states = [row.state for row in facts.clients]
     found: dict[str, float | None] = {"connections.used": len(states)}
-    if None in states:
-        return found
-    if DISABLED not in states:
+    if None not in states and DISABLED not in states:
         found["connections.active"] = sum(map(states.count, ACTIVE))
         found["connections.idle"] = states.count("idle")
         found["connections.idle_in_transaction"] = sum(map(states.count, IN_TRANSACTION))
-    found["connections.waiting"] = count_waiting(facts.clients)
-    return found
+    return found | {"connections.waiting": facts.waiting_clients}
 
 
 PANEL = Panel(name="connections", fields=ConnectionsPanel, derive=derive_connections, points=points)

@@ -17,7 +17,7 @@ from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Part, Sample
-from dba_console.watch.session_states import is_client
+from dba_console.watch.session_states import CLIENT, count_waiting, is_client
 
 T = TypeVar("T")
 
@@ -212,7 +212,15 @@ class PictureFacts:
     @cached_property
     def clients(self) -> list[postgres.Activity]:
         """Sessions that take one of max_connections; empty if unknown."""
-        return [] if self.sessions is None else [row for row in self.sessions.rows if is_client(row)]
+        rows = () if self.sessions is None else self.sessions.rows
+        return [row for row in rows if row.backend_type == CLIENT or is_client(row)]
+
+    @cached_property
+    def waiting_clients(self) -> int | None:
+        """How many of them wait for a lock; None if unknown, because the state of one is hidden."""
+        if self.sessions is None or None in [row.state for row in self.clients]:
+            return None
+        return count_waiting(self.clients)
 
     @cached_property
     def is_blind(self) -> bool:

@@ -16,7 +16,6 @@ from dba_console.watch.locks.episodes import SPAN_US
 from dba_console.watch.locks.readings import BlockedSession, LockEpisode, LockEpisodes
 from dba_console.watch.panel import Charted, Panel, PanelFrame, Points
 from dba_console.watch.samples import postgres
-from dba_console.watch.session_states import count_waiting
 
 
 class LockNode(Struct, kw_only=True):
@@ -267,12 +266,10 @@ def _blocked_row(row: BlockedSession, now_us: int, offset_us: int) -> BlockedRow
 
 
 def points(facts: PictureFacts) -> Points:
-    """Return the number of sessions that wait, which the sessions show; nothing if a state is hidden."""
-    if facts.is_blind or facts.sessions is None or not facts.was_read_now("pg.activity"):
+    """Return the number of sessions that wait, which the sessions show; unknown if a state is hidden."""
+    if facts.is_blind or not facts.was_read_now("pg.activity"):
         return {}
-    if any(row.state is None for row in facts.clients):
-        return {}
-    return {"locks.waiting": count_waiting(facts.clients)}
+    return {"locks.waiting": facts.waiting_clients}
 
 
 PANEL = Panel(name="locks", fields=LocksPanel, derive=derive_locks, points=points)
