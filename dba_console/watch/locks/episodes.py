@@ -1,9 +1,9 @@
 """Who blocked whom, afterwards: the time that each session waited for each root blocker, from readings of lock waits.
 
 Time counts between two readings: all of it if a session waits in both, and since pg_locks.waitstart (14+) if its wait
-began in between. So each wait is at most a tick too short and never too long, whatever the clocks do. Time in which
-locks were not read counts for nobody and is listed. A session that waits for several root blockers counts for each, at
-most for the eight with the oldest transactions; one in a deadlock has none.
+began in between. So each wait is at most a tick too short; a clock that is set makes it wrong by at most a tick. Time
+in which locks were not read counts for nobody and is listed. A session that waits for several root blockers counts for
+each, at most for the eight with the oldest transactions; one in a deadlock has none.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class LockEpisodeTracker:
         self._at_us, self._boot = at_us, boot
         if locks.waiters:
             self._add_waits(_Sessions(locks, sessions), locks.waiters, before, elapsed_us, server_us)
-        if self._span_us is not None:
-            self._forget_old(at_us - self._span_us)
+        if self._span_us is not None and self._forget_old(at_us - self._span_us):
+            changed = True
         return changed
 
     def reading(self) -> LockEpisodes:
@@ -195,12 +195,15 @@ class LockEpisodeTracker:
             _forget_least(root.waiters, root.forgotten, self._at_us)
         _forget_least(self._roots, self._forgotten, self._at_us)
 
-    def _forget_old(self, oldest_us: int) -> None:
-        for who in [who for who, root in self._roots.items() if root.last_us < oldest_us]:
+    def _forget_old(self, oldest_us: int) -> bool:
+        """Return whether a root blocker became too old."""
+        old = [who for who, root in self._roots.items() if root.last_us < oldest_us]
+        for who in old:
             del self._roots[who]
         self._gaps = [gap for gap in self._gaps if gap[1] >= oldest_us]
         if self._forgotten.last_us < oldest_us:
             self._forgotten = _Omitted()
+        return bool(old)
 
 
 def _forget_least(kept: dict[Identity, _Root] | dict[Identity, _Blocked], forgotten: _Omitted, now_us: int) -> None:

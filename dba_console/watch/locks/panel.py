@@ -71,7 +71,7 @@ class EpisodeRow(Struct, kw_only=True):
     """In which it blocked others the longest, with its statement then."""
     query: str | None = None
     waited_s: float = 0.0
-    """Sum over the sessions that waited for it: at most a tick too short for each wait, never too long."""
+    """Sum over the sessions that waited for it: at most a tick too short for each wait."""
     since: str | None = None
     """RFC 3339: when the first of them was seen waiting."""
     until: str | None = None
