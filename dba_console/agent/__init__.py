@@ -1,1 +1,1 @@
-"""The agent: the process that monitors a target. Lanes, collector, socket, lifecycle. No terminal, no Textual."""
+"""The agent: the process that reads a target every second, records, evaluates findings, executes runs."""

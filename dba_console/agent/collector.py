@@ -1,4 +1,4 @@
-"""The collector: one tick reads every lane, takes the results that arrive in time, and makes a sample.
+"""The collector: reads all sources once per tick, each with a deadline, and makes a sample of what arrived in time.
 
 It does not depend on the display or on a disk, and neither a server nor a file system can block it, because lanes are
 awaited only within the tick's budget.

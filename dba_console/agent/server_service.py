@@ -1,4 +1,4 @@
-"""The server service: drives the monitor connection in a lane; never waits longer than a tick.
+"""The server service: reads the server in each tick over the monitor connection, and never waits longer than a tick.
 
 At most one call is pending. A call that does not end in its tick goes on, and the parts report since when the server
 has not answered; a call longer than `HARD_LIMIT_S` is abandoned with its connection.

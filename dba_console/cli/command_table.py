@@ -1,4 +1,4 @@
-"""The command table: a command is a module with an `app`, and a line here.
+"""The table of all commands, with module and summary. A new command is a module with an `app` and a line here.
 
 It is loaded by every start, so it imports nothing else.
 """

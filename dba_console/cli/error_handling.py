@@ -1,4 +1,4 @@
-"""Error handling of commands: every exception becomes an exit code of the contract and at most a message and a hint.
+"""Error handling of commands: every exception becomes a documented exit code and at most a message and a hint.
 
 The user never gets a traceback.
 """

@@ -27,7 +27,7 @@ from dba_console.core.errors import ConnectError, ExitCode, PermissionDenied, Us
 from dba_console.core.target import Target
 from dba_console.core.units import human_duration, parse_duration
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.findings import NOT_JUDGED_TEXT, duration_text, finding_detail, sort_by_urgency
+from dba_console.watch.panels.findings import NOT_EVALUATED_TEXT, duration_text, finding_detail, sort_by_urgency
 from dba_console.watch.panels.text_elements import clean, line_text, wrap_lines
 from dba_console.watch.panels.time_formats import local_time_of_day
 
@@ -163,7 +163,7 @@ def _list(dsn: str | None, json: bool, watch: str | None) -> int:
 def findings_text(frame: Frame) -> str:
     """Return the findings as a table, or a sentence if there are none."""
     if not frame.findings:
-        return f"no findings{_undecided_text(frame)}" if frame.judged else NOT_JUDGED_TEXT
+        return f"no findings{_undecided_text(frame)}" if frame.judged else NOT_EVALUATED_TEXT
     rows = [
         [local_time_of_day(one.since), duration_text(one, frame.at_us), one.severity, one.state, one.id, one.text]
         for one in sort_by_urgency(frame.findings)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL cluster for practice and tests.
+"""A PostgreSQL server in a private directory, for practice and tests: initdb, start, stop, standbys, removal.
 
 It listens only on a unix socket in a private directory, trusts every user that can enter it, and never outlives the
 process that created it. No driver is needed: queries run through psql.

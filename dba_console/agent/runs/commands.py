@@ -1,4 +1,4 @@
-"""Long commands of a run, executed by a keeper: start, follow the output, find again after an agent restart.
+"""Long commands of a run, each supervised by a keeper process: start, follow the output, find again after a restart.
 
 A lane makes all accesses to the session's disk: a disk that hangs delays the screen but stops nothing.
 """

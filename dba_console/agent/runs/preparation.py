@@ -1,5 +1,6 @@
-"""Preconditions of a run: its plan, compiled here and not taken from a console; its inputs; the requirements on host
-and role. All functions raise a ConsoleError with the reason, and change nothing.
+"""Check that a run may start: its plan, compiled here and not taken from a console, its inputs, host and role.
+
+All functions raise a ConsoleError with the reason, and change nothing.
 """
 
 from __future__ import annotations

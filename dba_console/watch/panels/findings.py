@@ -148,7 +148,7 @@ _RANKS = {"critical": 0, "warning": 1}
 _STATES = {"open": 0, "acknowledged": 1, "silenced": 3}
 _REMARK_RANK = 2
 NO_FINDING_TEXT = "no findings"
-NOT_JUDGED_TEXT = "rules not evaluated yet"
+NOT_EVALUATED_TEXT = "rules not evaluated yet"
 _INDENT = 12
 """Cells before the sentence: symbol and time."""
 MAX_SENTENCE_LINES = 5
@@ -247,7 +247,7 @@ def _empty_text(frame: Frame) -> str:
     """Return the text shown if there is no finding in the list."""
     if frame.findings:
         return f"no findings besides {len(frame.findings)} silenced"
-    return NO_FINDING_TEXT if frame.judged else NOT_JUDGED_TEXT
+    return NO_FINDING_TEXT if frame.judged else NOT_EVALUATED_TEXT
 
 
 def _finding_row(one: Finding, now_us: int, count: int) -> TableRow:
