@@ -50,6 +50,11 @@ class ServerPart(PartKind):
     finish: Callable[[], Callable[[Any], Any]] | None = None
     """Called for each connection; returns what completes each reading, for instance from the one before."""
 
+    @property
+    def sent_at_once(self) -> list[Query]:
+        """The first one must succeed for the part to exist; each other may fail separately, and a note says so."""
+        return [query for query in self.queries if not query.in_batches]
+
 
 class NameKind(NamedTuple):
     """Annotation of a text that is a name: what it names."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from dba_console.demo.cluster import Cluster
 from dba_console.watch.probes.postgres.connect import MonitorOptions
-from dba_console.watch.probes.postgres.statements import PART_STATEMENTS
+from dba_console.watch.probes.postgres.statements import SERVER_PARTS
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from dba_console.watch.samples.sample import Part
 
-EVERYTHING = tuple(PART_STATEMENTS)
+EVERYTHING = tuple(SERVER_PARTS)
 LONG_TIMEOUTS = MonitorOptions(
     statement_timeout_s=60.0, connect_timeout_s=60.0, answer_timeout_s=60.0, expensive_s=3600.0
 )

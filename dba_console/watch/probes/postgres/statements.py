@@ -28,41 +28,21 @@ from dba_console.watch.probes.postgres.pipeline import (
 )
 from dba_console.watch.samples.sample import PARTS, Status
 
-# The statements of each part, and the label of what is missing if one is refused. `main` must succeed for the part to
-# exist; each of `extra` may fail separately, and the part's note says so. The order is the order of sending: the
-# sessions, which decide whether locks are read, then what changes each second, what may be expensive last.
+# The parts in the order of sending: the sessions, which decide whether locks are read, then what changes each second,
+# then the identity, which all panels use, last what a first picture does not need.
 
-
-@dataclass(frozen=True, slots=True)
-class PartStatements:
-    main: str
-    extra: tuple[str, ...] = ()
-
-
-def _statements_of(part: ServerPart) -> PartStatements:
-    main, *extra = part.queries
-    return PartStatements(main.name, tuple(query.name for query in extra if not query.in_batches))
-
-
-DECLARED = {part.name: part for part in PARTS.values() if isinstance(part, ServerPart)}
 _FAST_S = 2
 
-PART_STATEMENTS: dict[str, PartStatements] = dict(
-    sorted(
-        ((part.name, _statements_of(part)) for part in DECLARED.values()),
-        key=lambda item: (item[0] != "pg.activity", PARTS[item[0]].every_s > _FAST_S),
+SERVER_PARTS = {
+    part.name: part
+    for part in sorted(
+        (part for part in PARTS.values() if isinstance(part, ServerPart)),
+        key=lambda part: (part.name != "pg.activity", part.every_s > _FAST_S, part.name != "pg.server", not part.first),
     )
-)
-"""All parts of the PostgreSQL probe, in the order of sending."""
+}
 
-FAST = ("activity", "locks", "progress")
+FAST = frozenset(query.name for part in SERVER_PARTS.values() if part.every_s == 1 for query in part.queries)
 """Statements sent each second."""
-
-NEEDS_ALL_STATS = tuple(name for name, part in DECLARED.items() if part.needs_all_stats)
-"""Parts that work without pg_monitor, but without some columns of other roles' sessions."""
-
-EXTRA_LABELS = {query.name: query.missing for part in DECLARED.values() for query in part.queries}
-"""Names of the extra statements in notes."""
 
 
 def grant_hint(user: str) -> str:

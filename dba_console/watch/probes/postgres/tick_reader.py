@@ -26,10 +26,7 @@ from dba_console.watch.probes.postgres.query_texts import HIDDEN
 from dba_console.watch.probes.postgres.row_decoder import PartDecoder
 from dba_console.watch.probes.postgres.server_locality import Locality
 from dba_console.watch.probes.postgres.statements import (
-    DECLARED,
-    EXTRA_LABELS,
-    NEEDS_ALL_STATS,
-    PART_STATEMENTS,
+    SERVER_PARTS,
     Outcome,
     Refusal,
     StatementRows,
@@ -57,7 +54,7 @@ class PartBuilder:
         activity = ActivityDecoder(names, query_texts)
         self._clock_rows: list[Row] = []
         self._read: dict[str, Callable[[Rows], Any]] = {
-            **{name: PartDecoder(part, names.codec).decode for name, part in DECLARED.items()},
+            **{name: PartDecoder(part, names.codec).decode for name, part in SERVER_PARTS.items()},
             "pg.activity": lambda rows: activity.decode(rows["activity"], *self._clock_rows[0]),
             "pg.locks": lambda rows: locks_of(rows["locks"], names),
             "pg.progress": lambda rows: operations_of(rows["progress"], names),
@@ -66,20 +63,20 @@ class PartBuilder:
 
     def part(self, name: str, outcomes: Mapping[str, Outcome], now_us: int) -> Part:
         """Return the part, with its reading or the reason why it has none as its status. Never raises."""
-        plan = PART_STATEMENTS[name]
-        main = outcomes[plan.main]
+        first, *others = SERVER_PARTS[name].sent_at_once
+        main = outcomes[first.name]
         if isinstance(main, Refusal):
             return make_part(name, None, at_us=now_us, status=main.status, note=main.note)
-        rows, took_us, notes = {plan.main: main.rows[0]}, main.took_us, self._privilege_notes(name)
+        rows, took_us, notes = {first.name: main.rows[0]}, main.took_us, self._privilege_notes(name)
         if name == "pg.activity":
             self._clock_rows = main.rows[1]
-        for extra in plan.extra:
-            outcome = outcomes[extra]
+        for query in others:
+            outcome = outcomes[query.name]
             if isinstance(outcome, StatementRows):
-                rows[extra] = outcome.rows[0]
+                rows[query.name] = outcome.rows[0]
                 took_us += outcome.took_us
             else:
-                notes.append(f"{EXTRA_LABELS[extra]} not known: {outcome.note}")
+                notes.append(f"{query.missing} not known: {outcome.note}")
         try:
             reading = self._read[name](rows)
         except Exception as error:
@@ -90,7 +87,7 @@ class PartBuilder:
 
     def _privilege_notes(self, name: str) -> list[str]:
         hello = self._connection.hello
-        if name in NEEDS_ALL_STATS and not hello.all_stats:
+        if SERVER_PARTS[name].needs_all_stats and not hello.all_stats:
             return [f"other roles' sessions are partly hidden: {grant_hint(hello.user)}"]
         return []
 
@@ -149,7 +146,7 @@ class SizeRound:
     def reading(self) -> Any:
         """Return the reading as the part declares it: rows of name and size."""
         rows = [(name, self._sizes.get(oid)) for oid, name in self._names.items()]
-        return convert((rows,), DECLARED["pg.sizes"].reading)
+        return convert((rows,), SERVER_PARTS["pg.sizes"].reading)
 
     @property
     def note(self) -> str | None:
@@ -195,7 +192,7 @@ class TickReader:
             self._collect(until_us)
             parts = self._finished()
         done = {part.name for part in parts}
-        wanted = [name for name in PART_STATEMENTS if name in names and name not in done]
+        wanted = [name for name in SERVER_PARTS if name in names and name not in done]
         if self._wire.pending:
             return parts + self._timed_out_parts(wanted)
         self._begin([name for name in wanted if name != "pg.sizes" or self._sizes is None], waiters)
@@ -210,8 +207,8 @@ class TickReader:
         self._built.clear()
         self._open = wanted
         held_back = {"pg.locks"} if "pg.activity" in wanted and not waiters else set()
-        plans = [PART_STATEMENTS[name] for name in wanted if name not in held_back]
-        self._runner.send(statement for plan in plans for statement in (plan.main, *plan.extra))
+        parts = [SERVER_PARTS[name] for name in wanted if name not in held_back]
+        self._runner.send(query.name for part in parts for query in part.sent_at_once)
 
     def _second_round(self, until_us: int) -> None:
         """Send what the first answers require: locks if a session waits, unknown names, some sizes."""
@@ -294,8 +291,8 @@ class TickReader:
         version = self._connection.names.version
         if name in self._built and self._built[name][0] == version:
             return self._built[name][1]
-        outcomes, plan, now = self._runner.outcomes, PART_STATEMENTS[name], self._clock.mono_us()
-        if all(statement in outcomes for statement in (plan.main, *plan.extra)):
+        outcomes, now = self._runner.outcomes, self._clock.mono_us()
+        if all(query.name in outcomes for query in SERVER_PARTS[name].sent_at_once):
             part = self._builder.part(name, outcomes, now)
         elif name == "pg.locks" and "activity" in outcomes and not self._may_anybody_wait():
             part = make_part(name, Locks([], []), at_us=now)
