@@ -1,4 +1,4 @@
-"""The frame: one struct per panel, with the field names of the contract (`show --json`).
+"""The frame: target, findings and the panels of all subjects, with the field names of the contract (`show --json`).
 
 Bytes, seconds and plain numbers. Rates end in `_per_s`, shares in `_pct` (0-100), ages in `_age_s`. None is unknown,
 which is never written as 0.
