@@ -1,4 +1,4 @@
-"""Rules about the console itself."""
+"""Rules about the console itself: overdue ticks, unanswered queries, reads that hang, a recording that falls behind."""
 
 from __future__ import annotations
 

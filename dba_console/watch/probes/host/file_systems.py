@@ -1,5 +1,4 @@
-"""Reads file systems, their devices and what they hold. Each mount's statvfs has its own lane: a dead one hides no
-other.
+"""Reads file systems, their devices and what they hold. A mount that does not answer delays no other.
 
 All statvfs calls of a reading start together and share one deadline, so a reading never takes longer than that (`df`
 hanging on a dead NFS server has stopped more than one monitor). psutil names no device numbers, so it could not tell a
