@@ -24,7 +24,7 @@ from dba_console.agent.protocol import SampleMessage
 from dba_console.cli.config_file import load_config
 from dba_console.core.config import Config
 from dba_console.core.target import make_target
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.temporary_server import Cluster, make_standby
 from dba_console.watch.samples.findings import FindingsNow
 from dba_console.watch.samples.sample import Part, decode_sample
 from tests.postgres.pgbouncer import running_pgbouncer

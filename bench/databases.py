@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster
 
 TABLES = 10
 OWNERS = 100_000

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from bench.console import PROGRAM, own_directories, recording_agent
 from bench.figure import Figure
 from bench.restore_shapes import SHAPES, archive_of
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster
 
 GOAL_PCT = 25.0
 """Maximum error of the predicted end of a restore in the second half of a run, percent of the run's time."""

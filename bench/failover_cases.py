@@ -16,7 +16,7 @@ import psutil
 from bench.failover_operator import Hands, console, walk
 from bench.trio import POOLER, STREAMING, Trio
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Settings, child_processes
+from dba_console.demo.temporary_server import Settings, child_processes
 from tests.agent.runs.agent_that_kills_itself import DIES
 from tests.background import wait_until
 

@@ -17,8 +17,8 @@ import psycopg
 import pytest
 
 from bench.failover_operator import Hands, Walk, console, walk
-from dba_console.demo.cluster import child_processes, send_signals
 from dba_console.demo.practice_cluster import NAME as REPMGR
+from dba_console.demo.temporary_server import child_processes, send_signals
 from tests.background import wait_until
 from tests.patroni import NAME as PATRONI
 from tests.patroni import PatroniCluster

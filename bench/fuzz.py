@@ -11,7 +11,7 @@ import sys
 from bench.console import own_directories, recording_agent
 from bench.figure import Figure
 from bench.process import peak_mb
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.attacks.fuzzing import Outcome, fuzz_in_process
 
 LIMIT_S = 20.0

@@ -15,7 +15,7 @@ from typing import Literal
 
 import psycopg
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 CLIENTS = 20
 Load = Literal["busy", "calm"]

@@ -18,7 +18,7 @@ import psycopg
 from bench.console import own_directories, recording_agent
 from bench.figure import Figure
 from bench.process import peak_mb
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.recording import Recording
 
 SESSIONS = 40

@@ -39,9 +39,9 @@ from dba_console.clusters.survey import Survey, survey
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig, NodeConfig
 from dba_console.demo.binaries import find_binaries
-from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.demo.ledger import LedgerVerdict
 from dba_console.demo.practice_cluster import NAME as REPMGR
+from dba_console.demo.temporary_server import Cluster, make_standby
 from tests.patroni import NAME as PATRONI
 from tests.patroni import PatroniCluster
 from tests.repmgr import repmgr_cluster

@@ -24,9 +24,9 @@ from bench.figure import Figure
 from dba_console.agent.client import AgentClient
 from dba_console.agent.find_or_start import RunningAgent
 from dba_console.agent.protocol import SampleMessage
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
-from dba_console.jobs.panels.job_page import job_page
+from dba_console.demo.temporary_server import Cluster
+from dba_console.jobs.pages.job_page import job_page
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame

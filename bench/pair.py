@@ -21,8 +21,8 @@ import psycopg
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.demo.cluster import Cluster, Settings, conninfo
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster, Settings, conninfo
 from tests.servers import server_binaries
 
 DATABASE = "shop"

@@ -23,8 +23,8 @@ from bench.databases import Archives, archives
 from bench.figure import Figure
 from bench.process import cpu_ms
 from dba_console.agent.find_or_start import list_agents
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster
 
 GOAL = 2.0
 """Goal: this many times as fast as the script."""

@@ -19,8 +19,8 @@ from pathlib import Path
 from bench.databases import Archives, archives
 from bench.figure import Figure
 from bench.restore import BOOK, DATABASE, DEFAULTS, RestoreTimes, by_runbook, children_cpu_s, count_rows
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.tools.client_programs import list_without_keys
 from dba_console.jobs.tools.create_foreign_keys import create_keys
 

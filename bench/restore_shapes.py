@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.databases import CACHE, QUICK, together
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 _TEXT = "md5(i::text) || ' ' || md5((i / 3)::text) || ' lorem ipsum dolor sit amet'"
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.console import PROGRAM
 from bench.figure import Figure
 from dba_console.demo.binaries import find_binaries
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 LINE = "pg_restore: processing item 12345 TABLE DATA public.orders_2026_{:07d}\n"
 OURS = [PROGRAM, "stamp", "-t", "PGRESTORE"]

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from bench.figure import Figure
 from dba_console.core.target import Target, make_target
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.tools import host_usage
 from dba_console.jobs.tools.client_programs import find_program
+from dba_console.jobs.tools.job_count_sweep import SweepOptions, sweep
 from dba_console.jobs.tools.jobs_curve import TrialRun
 from dba_console.jobs.tools.scratch_directory import memory_directory, scratch_directory
 from dba_console.jobs.tools.server_connection import client_environment, open_server, read_tables
-from dba_console.jobs.tools.sweep import SweepOptions, sweep
 from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 
 MAX_JOBS = 8

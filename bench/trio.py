@@ -23,11 +23,11 @@ from dba_console.clusters.wal_files import segment_name
 from dba_console.demo.binaries import NEEDED, Binaries, find_binaries
 from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.cleanup_process import CleanupProcess
-from dba_console.demo.cluster import PID_FILE, PgCtlServer, Settings, StartedInBlock, conninfo
 from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
 from dba_console.demo.pooler import Pooler, find_pgbouncer
 from dba_console.demo.practice_cluster import Node
 from dba_console.demo.server_account import Account, clean_environment
+from dba_console.demo.temporary_server import PID_FILE, PgCtlServer, Settings, StartedInBlock, conninfo
 from tests.background import wait_until
 from tests.requirements import require_tool
 

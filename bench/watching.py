@@ -21,8 +21,8 @@ from bench.databases import Archives, archives
 from bench.figure import Figure
 from bench.process import cpu_ms
 from bench.terminal import Terminal
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster
 from dba_console.keeper.launch import CommandSpec, start
 
 GOAL_PCT = 1.0

@@ -16,7 +16,7 @@ from dba_console.core.errors import ConsoleError, ExitCode
 from dba_console.demo.clients import LoadPlan
 from dba_console.demo.incidents.incident import session_count, wait_for
 from dba_console.demo.incidents.lock_queue import LockQueue
-from dba_console.demo.practice_ground import PracticeGround
+from dba_console.demo.practice_server import PracticeGround
 from screenshots.incident import Incident
 from screenshots.png import convert, require_converters
 from screenshots.restoring import restored

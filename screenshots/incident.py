@@ -14,9 +14,9 @@ from typing import Protocol, Self
 
 from dba_console.demo.child_processes import end_child, start_child
 from dba_console.demo.clients import DATABASE, LoadPlan
-from dba_console.demo.cluster import make_standby
-from dba_console.demo.practice_ground import PracticeGround
+from dba_console.demo.practice_server import PracticeGround
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import make_standby
 
 Say = Callable[[str], None]
 # Leaves a hundred sessions for those opened during the incident.

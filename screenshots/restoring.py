@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from screenshots.incident import Say
 from screenshots.walking import Move, pictured
 from screenshots.watching import Watching

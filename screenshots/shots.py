@@ -16,7 +16,7 @@ from dba_console.reports.svg import drawing
 from dba_console.tui.feed import Session
 from dba_console.tui.live_feed import ReplayFeed
 from dba_console.tui.terminal import ScreenOptions, configure_textual
-from dba_console.watch.panels.text_elements import Line, Span, fit_line, line_text
+from dba_console.watch.drawing.text_elements import Line, Span, fit_line, line_text
 from screenshots.watching import NAME
 
 TIMEOUT_S = 20.0

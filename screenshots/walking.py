@@ -18,7 +18,7 @@ from dba_console.agent.client import AgentClient
 from dba_console.core.errors import ConsoleError
 from dba_console.reports.svg import drawing
 from dba_console.tui.terminal import ScreenOptions, configure_textual
-from dba_console.watch.panels.text_elements import Line, Span, fit_line
+from dba_console.watch.drawing.text_elements import Line, Span, fit_line
 from screenshots.shots import plain
 from screenshots.watching import NAME
 

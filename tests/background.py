@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import psycopg
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 T = TypeVar("T")
 Session = psycopg.Connection[tuple[object, ...]]

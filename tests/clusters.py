@@ -8,7 +8,7 @@ import psycopg
 
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.binaries import Binaries, find_binaries
-from dba_console.demo.cluster import Cluster, Settings
+from dba_console.demo.temporary_server import Cluster, Settings
 from tests.background import Session, session
 from tests.requirements import lacking
 from tests.servers import Unavailable, server_binaries

@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from dba_console.demo.cluster import Cluster, Settings
+from dba_console.demo.temporary_server import Cluster, Settings
 from tests import scheduling
 from tests.clusters import ClusterPool, FreshCluster, binaries_of
 from tests.host_locks import host_locks

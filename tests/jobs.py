@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.jobs.archives.previous_run import RunPhase
-from dba_console.jobs.history.past_jobs import PastRun, PastRuns
+from dba_console.jobs.archives.object_durations import RunPhase
+from dba_console.jobs.history.duration_trend import PastRun, PastRuns
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.locks.panel import LockNode, LocksPanel
 from dba_console.watch.progress.panel import ProgressPanel

@@ -6,7 +6,7 @@ import psycopg
 from psycopg.pq import ExecStatus
 
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import session, wait_until
 
 _GOOD = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)

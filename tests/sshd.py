@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import child_processes, send_signals
+from dba_console.demo.temporary_server import child_processes, send_signals
 from tests.background import wait_until
 from tests.requirements import require_tool
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dba_console.clusters.wal_files import SEGMENT
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster, child_processes
+from dba_console.demo.temporary_server import Cluster, child_processes
 from tests.background import wait_until
 
 

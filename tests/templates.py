@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 _made_by_initdb = Cluster.initdb
 _LONG_HEADER_SYSID = 24

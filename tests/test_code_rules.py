@@ -52,13 +52,13 @@ def test_help_loads_neither_the_screen_nor_the_driver() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["agent.collector", "recording.recorder", "recording.recording", "watch.panels.overview"]
+    "module", ["agent.collector", "recording.recorder", "recording.recording", "watch.drawing.overview"]
 )
 def test_the_modules_of_agent_and_show_load_no_screen(module: str) -> None:
     assert loaded_by(f"import dba_console.{module}") & {"textual", "rich", "typer", "asyncio"} == set()
 
 
-@pytest.mark.parametrize("package", ["watch/panels", "watch/frames", "tui", "recording", "jobs/archives"])
+@pytest.mark.parametrize("package", ["watch/drawing", "watch/frames", "tui", "recording", "jobs/archives"])
 def test_packages_independent_of_the_server_load_no_driver(package: str) -> None:
     name = "dba_console." + package.replace("/", ".")
     modules = [f"{name}.{path.stem}" for path in sorted((PACKAGE / package).glob("[a-z]*.py"))]

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import psycopg
 
-from dba_console.demo.cluster import Cluster, make_standby
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster, make_standby
 
 DATABASE = "shop"
 SLOT = "standby_a"

@@ -41,7 +41,7 @@ _CLASS_PATHS = {
     "losing-primary-stop": "dba_console.clusters.split_brain:StopLosingPrimary",
     "primaries-compare": "dba_console.clusters.compare_primaries:ComparePrimaries",
     "put-back": "temporary_settings:PutBack",
-    "failover-archive": "dba_console.clusters.steps.archive_after_failover:ProveArchiving",
+    "failover-archive": "dba_console.clusters.steps.prove_archiving:ProveArchiving",
     "failover-begin": "dba_console.clusters.steps.begin_failover:BeginFailover",
     "failover-close": "dba_console.clusters.steps.close_failover:CloseFailover",
     "failover-evidence": "dba_console.clusters.steps.await_evidence:AwaitEvidence",

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from dba_console.agent.host_service import HostService
 from dba_console.agent.lock_episode_service import LockEpisodeService
-from dba_console.agent.pending_reverts_service import PendingRevertService
 from dba_console.agent.server_service import ServerService
 from dba_console.agent.source import TickSource, due_parts
+from dba_console.agent.unreverted_settings_service import PendingRevertService
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.config import AgentConfig, Config
 from dba_console.core.target import Target

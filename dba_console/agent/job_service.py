@@ -24,8 +24,8 @@ from dba_console.jobs.following.job_detection import (
     find_possible_jobs,
 )
 from dba_console.jobs.history.history_files import HistoryFile, HistoryServer
-from dba_console.jobs.history.job_history import JobHistory, KeptHistory, ReportedProgress
-from dba_console.jobs.history.past_runs import RunFacts, limit_phases
+from dba_console.jobs.history.kept_history import JobHistory, KeptHistory, ReportedProgress
+from dba_console.jobs.history.run_statistics import RunFacts, limit_phases
 from dba_console.watch.job_sessions import ClientProgram, job_name
 from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
 from dba_console.watch.samples.event import Event

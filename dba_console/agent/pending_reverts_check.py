@@ -20,7 +20,7 @@ from dba_console.actions.temporary_settings import (
     remove,
     worst_data_trust,
 )
-from dba_console.agent.pending_reverts_service import CheckFingerprint, PendingRevertCheck, ServerFacts
+from dba_console.agent.unreverted_settings_service import CheckFingerprint, PendingRevertCheck, ServerFacts
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Target
 from dba_console.watch.samples.console import PendingRevertNow

@@ -24,10 +24,10 @@ from dba_console.core.config import Config
 from dba_console.core.target import Target
 from dba_console.core.units import human_duration, human_pct, parse_duration
 from dba_console.watch.connections.panel import ConnectionsPanel
+from dba_console.watch.drawing.findings import sort_by_urgency
+from dba_console.watch.drawing.text_elements import clean
+from dba_console.watch.drawing.time_formats import local_date_and_time
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.findings import sort_by_urgency
-from dba_console.watch.panels.text_elements import clean
-from dba_console.watch.panels.time_formats import local_date_and_time
 
 if TYPE_CHECKING:
     from dba_console.watch.connections.slot_usage import ConnectionLimits

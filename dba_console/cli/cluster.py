@@ -34,7 +34,7 @@ from dba_console.core.config import ClusterConfig
 from dba_console.core.errors import ConsoleError, ExitCode, UsageError
 from dba_console.core.sanitize import clean
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
-from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
+from dba_console.watch.drawing.time_formats import date_and_time, format_rfc3339
 
 app = new_app("Show the nodes and poolers of a cluster, and check if a cutover can start.")
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "stamp": CommandEntry("stamp", "-t TAG", "copy stdin to stdout with timestamps, like ts"),
     "check": CommandEntry("check", "[DSN]", "print the findings for monitoring (exit 0 to 3)"),
     "doctor": CommandEntry("doctor.command", "[DSN]", "check what does not work here, and how to fix it"),
-    "config": CommandEntry("config_cmd", "show|path", "show the configuration, and the source of each value"),
+    "config": CommandEntry("config_command", "show|path", "show the configuration, and the source of each value"),
     "completion": CommandEntry("completion", "bash|zsh|fish", "print the completion script for a shell"),
     "version": CommandEntry("", "", "print the version"),
 }

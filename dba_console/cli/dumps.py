@@ -26,7 +26,7 @@ from dba_console.cli.target_resolution import resolve_target
 from dba_console.core.errors import ConsoleError, ExitCode, UsageError
 from dba_console.core.target import Target, make_target
 from dba_console.core.units import human_duration, parse_duration
-from dba_console.jobs.tools.sweep_store import (
+from dba_console.jobs.tools.job_count_results import (
     HEAD,
     MAX_JOBS,
     NOWHERE,
@@ -79,7 +79,7 @@ def sweep_command(
 
     The result is stored; `dumps jobs` shows it.
     """
-    from dba_console.jobs.tools.sweep import SweepOptions, sweep
+    from dba_console.jobs.tools.job_count_sweep import SweepOptions, sweep
 
     sweep_options = SweepOptions(
         to=to,

@@ -26,10 +26,10 @@ from dba_console.core.config import Config
 from dba_console.core.errors import ConnectError, ExitCode, PermissionDenied, UsageError
 from dba_console.core.target import Target
 from dba_console.core.units import human_duration, parse_duration
+from dba_console.watch.drawing.findings import NOT_EVALUATED_TEXT, duration_text, finding_detail, sort_by_urgency
+from dba_console.watch.drawing.text_elements import clean, line_text, wrap_lines
+from dba_console.watch.drawing.time_formats import local_time_of_day
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.findings import NOT_EVALUATED_TEXT, duration_text, finding_detail, sort_by_urgency
-from dba_console.watch.panels.text_elements import clean, line_text, wrap_lines
-from dba_console.watch.panels.time_formats import local_time_of_day
 
 # Sending a request about a finding to the agent, and waiting for its answer.
 

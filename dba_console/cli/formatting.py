@@ -9,7 +9,7 @@ import msgspec
 
 from dba_console.cli.stdout import put
 from dba_console.core.sanitize import escape_json
-from dba_console.watch.panels.text_elements import clean, fit, text_width
+from dba_console.watch.drawing.text_elements import clean, fit, text_width
 
 
 def print_json(value: Any) -> None:

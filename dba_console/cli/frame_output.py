@@ -14,11 +14,11 @@ import msgspec
 from dba_console.cli.live_source import MAX_EVENTS, LiveView
 from dba_console.core.errors import ConsoleError, SessionError, UsageError
 from dba_console.core.sanitize import escape_json
+from dba_console.watch.drawing.overview import show_json, show_text
+from dba_console.watch.drawing.registry import PANELS
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.overview import show_json, show_text
-from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.probes.deadline_lane import Lane, LaneTimeout
 from dba_console.watch.subjects import PANEL_NAMES
 

@@ -46,7 +46,7 @@ def summary(
         raise UsageError(f"--since {since}: must be greater than zero", hint="how far back, as 7d or 24h")
     if json and out is not None:
         raise UsageError("--json prints, --out writes files", hint="give only one of them")
-    from dba_console.jobs.history.past_jobs import windows_of
+    from dba_console.jobs.history.duration_trend import windows_of
     from dba_console.reports.documents import write_documents
     from dba_console.reports.summary import summarize_period, summary_documents, summary_json, summary_markdown
 

@@ -25,8 +25,7 @@ from dba_console.core.errors import ExitCode, SessionError, Unsupported, UsageEr
 from dba_console.core.redact import redact
 from dba_console.core.target import Address, address_of, looks_like_conninfo
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration, parse_duration, parse_size
-from dba_console.jobs.history.history_reader import read_job_history
-from dba_console.jobs.history.past_jobs import (
+from dba_console.jobs.history.duration_trend import (
     JobWindows,
     PastRun,
     PastRuns,
@@ -35,7 +34,8 @@ from dba_console.jobs.history.past_jobs import (
     forecast_window,
     windows_of,
 )
-from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
+from dba_console.jobs.history.history_reader import read_job_history
+from dba_console.jobs.pages.history_page import history_detail, job_runs_detail
 from dba_console.recording.backlog import Gap
 from dba_console.recording.layout import require_readable
 from dba_console.recording.recording import Recording
@@ -45,8 +45,8 @@ from dba_console.recording.run_reader import RunRow
 from dba_console.recording.run_reader import row_of as run_row
 from dba_console.recording.session_lookup import ListedSession, list_sessions, pin, resolve, row_of
 from dba_console.recording.verify import Verification, verify
-from dba_console.watch.panels.text_elements import Detail, Line, Span, clean, line_text, table_lines
-from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
+from dba_console.watch.drawing.text_elements import Detail, Line, Span, clean, line_text, table_lines
+from dba_console.watch.drawing.time_formats import date_and_time, format_rfc3339
 from dba_console.watch.samples.event import Event
 
 # `session report --dumps`: every known dump and restore of a server, its trend, and when it exceeds its window.

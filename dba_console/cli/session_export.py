@@ -20,7 +20,7 @@ from dba_console.core.atomic_files import complete_file
 from dba_console.core.errors import ConsoleError, ExitCode, PermissionDenied, UsageError, suggest
 from dba_console.core.units import parse_duration
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import EXPORTERS, Progress, Span, load_exporter, whole
+from dba_console.reports.export_formats import EXPORTERS, Progress, Span, load_exporter, whole
 
 _MOMENTS = ("svg", "png")
 """Formats of one moment: the end, unless --at or --from names it."""

@@ -197,7 +197,7 @@ def _parse_date(text: str | None) -> date | None:
 
 
 def _when(at_us: int) -> str:
-    from dba_console.watch.panels.time_formats import date_and_time
+    from dba_console.watch.drawing.time_formats import date_and_time
 
     return date_and_time(at_us)
 

@@ -17,7 +17,7 @@ from dba_console.core.errors import ExitCode, Refused, UsageError
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_bytes
 from dba_console.recording.recording import Recording
-from dba_console.watch.panels.time_formats import date_and_time
+from dba_console.watch.drawing.time_formats import date_and_time
 
 if TYPE_CHECKING:
     from dba_console.reports.share import Shared, WrittenNote

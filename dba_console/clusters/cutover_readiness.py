@@ -18,7 +18,7 @@ from dba_console.clusters.subject.panel import cutover_text
 from dba_console.clusters.subject.readings import STANDBY_MINIMUM_SETTINGS
 from dba_console.clusters.survey import Survey
 from dba_console.core.redact import redact
-from dba_console.watch.panels.time_formats import date_and_time
+from dba_console.watch.drawing.time_formats import date_and_time
 
 # Differences between primary and target that clients would notice: settings, archive, collations, jobs. Pure.
 

@@ -19,7 +19,7 @@ from dba_console.clusters.primary_evidence import check_primary, check_receivers
 from dba_console.clusters.survey import Survey
 from dba_console.core.config import ClusterConfig
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.watch.panels.time_formats import date_and_time
+from dba_console.watch.drawing.time_formats import date_and_time
 
 FRESH_S = 5.0
 """Age of the last observation of the primary up to which it counts as the end of its WAL."""

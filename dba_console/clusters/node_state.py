@@ -17,8 +17,8 @@ from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.statement_results import StatementFailed
 from dba_console.clusters.cutover_mark import MARK, parse_mark
 from dba_console.clusters.cutover_plan import replication_address
+from dba_console.clusters.server_certificate import Certificate, read_certificate
 from dba_console.clusters.subject.readings import CutoverMark
-from dba_console.clusters.tls_certificate import Certificate, read_certificate
 from dba_console.core.clock import Clock
 from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConsoleError

@@ -12,8 +12,8 @@ from pathlib import Path
 from dba_console.core.errors import ConnectError, ConsoleError
 from dba_console.demo.binaries import find_binaries
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.demo.cluster import SUPERUSER, Cluster
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import SUPERUSER, Cluster
 
 Client = subprocess.Popen[bytes]
 

@@ -24,13 +24,7 @@ from dba_console.core.errors import ConsoleError, ExitCode, SessionError, Unsupp
 from dba_console.core.safe_environment import python_command
 from dba_console.core.target import make_target
 from dba_console.demo.child_processes import end_child, start_child
-from dba_console.demo.incidents.cluster_incident import ClusterIncident
-from dba_console.demo.incidents.incident import Incident, substitute_recording
-from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_cluster_incident, find_incident
-from dba_console.demo.pooler import find_pgbouncer
-from dba_console.demo.practice_cluster import NAME, NODES, PracticeCluster
-from dba_console.demo.practice_ground import PracticeGround
-from dba_console.demo.rehearsal import (
+from dba_console.demo.incident_detection import (
     CALM_TICKS,
     IncidentVerdict,
     Rehearsal,
@@ -40,6 +34,12 @@ from dba_console.demo.rehearsal import (
     recorded_verdict,
     severity_of,
 )
+from dba_console.demo.incidents.cluster_incident import ClusterIncident
+from dba_console.demo.incidents.incident import Incident, substitute_recording
+from dba_console.demo.incidents.registry import CLUSTER_INCIDENTS, find_cluster_incident, find_incident
+from dba_console.demo.pooler import find_pgbouncer
+from dba_console.demo.practice_cluster import NAME, NODES, PracticeCluster
+from dba_console.demo.practice_server import PracticeGround
 
 # The commands that the demo runs on its servers: the console, or a recorder and the text view. They are the commands a
 # user types, as separate processes; so the demo shows nothing artificial, and this process stays free to clean up.

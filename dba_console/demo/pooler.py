@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from dba_console.core.errors import ConnectError
-from dba_console.demo.cluster import SUPERUSER, conninfo
 from dba_console.demo.server_account import Account, clean_environment
+from dba_console.demo.temporary_server import SUPERUSER, conninfo
 
 START_S = 10.0
 PORT = 6432

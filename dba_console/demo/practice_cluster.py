@@ -26,7 +26,10 @@ from dba_console.demo.binaries import NEEDED, Binaries, find_binaries
 from dba_console.demo.child_processes import end_child
 from dba_console.demo.cleanup_process import CleanupProcess
 from dba_console.demo.clients import Clients
-from dba_console.demo.cluster import (
+from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
+from dba_console.demo.pooler import Pooler, find_pgbouncer
+from dba_console.demo.server_account import clean_environment, server_account
+from dba_console.demo.temporary_server import (
     PID_FILE,
     SUPERUSER,
     Cluster,
@@ -36,9 +39,6 @@ from dba_console.demo.cluster import (
     conninfo,
     scratch_directory,
 )
-from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
-from dba_console.demo.pooler import Pooler, find_pgbouncer
-from dba_console.demo.server_account import clean_environment, server_account
 
 if TYPE_CHECKING:
     from dba_console.demo.incidents.cluster_incident import ClusterIncident

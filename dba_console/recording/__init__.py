@@ -1,7 +1,7 @@
 """Recordings of sessions: samples, events and runs, written to disk and read back.
 
     writing   recorder -> sample_block, points -> backlog -> store
-    reading   recording -> timeline (sample_block) -> source, or damaged_file by searching
+    reading   recording -> timeline (sample_block) -> source, or damaged_reader by searching
     keeping   verify, retention, listing
     both      hash_chain, append_file
     runs      run_journal, run_records, run_reader, run_verification

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from dba_console.core.errors import Damaged, SessionError
 from dba_console.recording.backlog import Gap
-from dba_console.recording.damaged_file import FallbackSource, ScanSource
+from dba_console.recording.damaged_reader import FallbackSource, ScanSource
 from dba_console.recording.journal import LogLine, event_of
 from dba_console.recording.layout import APPLICATION_ID, DATABASE, FORMAT, SAMPLES, SQLITE_MAGIC, SessionMeta, is_live
 from dba_console.recording.points import Point, default_point_of, unpack_points

@@ -45,7 +45,7 @@ NEEDED_BYTES = 1 << 20
 """Free space to begin a session. SQLite maps its shared memory file: where the file system has blocks of less than
 4 kB and none is free, writing to it would end the agent by SIGBUS."""
 PAGE_SIZE = 16384
-"""An event fits into one page, so it can be found in a damaged file (damaged_file)."""
+"""An event fits into one page, so it can be found in a damaged file (damaged_reader)."""
 WAL_PAGES = 16
 """Pages in the write-ahead log that trigger a checkpoint: some ten minutes of a quiet session, or six events."""
 WAL_BYTES = 4 << 20

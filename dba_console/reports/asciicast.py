@@ -15,7 +15,7 @@ from dba_console.core.errors import UsageError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import Progress, Span
+from dba_console.reports.export_formats import Progress, Span
 from dba_console.reports.recorded_moments import TimedPicture, timed_pictures
 from dba_console.reports.recorded_screen import DEFAULT_SIZE, RecordedScreen, ScreenLook, screen_look
 from dba_console.reports.terminal_codes import ScreenPainter

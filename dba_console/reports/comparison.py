@@ -18,13 +18,13 @@ from msgspec import Struct
 from dba_console.clusters.subject.panel import PoolerRow
 from dba_console.core.clock import rfc3339
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
+from dba_console.watch.drawing.text_elements import clean
+from dba_console.watch.drawing.time_formats import date_and_time
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame, chart_titles
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.locks.panel import EpisodeRow, LockNode
 from dba_console.watch.panel import unit_of
-from dba_console.watch.panels.text_elements import clean
-from dba_console.watch.panels.time_formats import date_and_time
 from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.replication.panel import StandbyRow
 from dba_console.watch.safety.panel import HorizonRow

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from dba_console.core.atomic_files import complete_file
 from dba_console.core.errors import ConsoleError, PermissionDenied, UsageError
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.watch.panels.time_formats import date_and_time, format_rfc3339
+from dba_console.watch.drawing.time_formats import date_and_time, format_rfc3339
 
 _TEMPLATES = Path(__file__).parent
 

@@ -14,7 +14,7 @@ from msgspec import DecodeError
 
 from dba_console.clusters.subject.readings import ClusterNow
 from dba_console.recording.points import Point
-from dba_console.reports.export import Span, least_distance
+from dba_console.reports.export_formats import Span, least_distance
 from dba_console.watch.frames.model import chart_titles
 from dba_console.watch.replication.readings import Replication
 from dba_console.watch.safety.readings import Horizon

@@ -16,7 +16,7 @@ import zstandard
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean
-from dba_console.reports.export import Progress, Span
+from dba_console.reports.export_formats import Progress, Span
 from dba_console.reports.metrics import METRICS, Labels, Metric, MetricReader
 
 PREFIX = "dba_console_"

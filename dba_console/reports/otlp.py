@@ -22,7 +22,7 @@ from dba_console.recording.recording import Recording
 from dba_console.recording.run_paths import run_directories
 from dba_console.recording.run_reader import StoredRun, read_run
 from dba_console.recording.run_records import STARTED
-from dba_console.reports.export import Progress, Span
+from dba_console.reports.export_formats import Progress, Span
 from dba_console.reports.metrics import Labels, Metric, MetricReader
 from dba_console.reports.otlp_client import OtlpClient
 from dba_console.watch.samples.event import Event

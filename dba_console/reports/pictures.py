@@ -7,12 +7,12 @@ from typing import BinaryIO
 
 from dba_console.core.errors import Unsupported
 from dba_console.core.sanitize import clean
-from dba_console.reports.export import Progress, Span
+from dba_console.reports.export_formats import Progress, Span
 from dba_console.reports.recorded_moments import FrameReader, one_picture, timed_pictures
 from dba_console.reports.recorded_screen import DEFAULT_SIZE, RecordedScreen, screen_look
 from dba_console.reports.svg import FONT, drawing
+from dba_console.watch.drawing.overview import show_text
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.panels.overview import show_text
 
 ZOOM = 1.5
 """Pixels per SVG unit: sharp on a dense screen, and still a small file."""

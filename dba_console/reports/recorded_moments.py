@@ -10,13 +10,13 @@ from dba_console.core.errors import SessionError
 from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import Span, least_distance
+from dba_console.reports.export_formats import Span, least_distance
 from dba_console.watch.console.panel import LAST_EVENTS
+from dba_console.watch.drawing.time_formats import date_and_time, time_of_day
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.panels.time_formats import date_and_time, time_of_day
 from dba_console.watch.samples.event import Event
 
 HISTORY_US = 600_000_000

@@ -19,11 +19,11 @@ from dba_console.recording.recording import Recording
 from dba_console.recording.run_paths import run_directories
 from dba_console.recording.run_reader import read_run
 from dba_console.reports.recorded_moments import FrameReader
+from dba_console.watch.drawing.header import HeaderState, header
+from dba_console.watch.drawing.overview import alerts, overview, panel_in_full, panel_names
+from dba_console.watch.drawing.text_elements import Line, Span, fit_line, line
+from dba_console.watch.drawing.time_formats import format_rfc3339
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.panels.header import HeaderState, header
-from dba_console.watch.panels.overview import alerts, overview, panel_in_full, panel_names
-from dba_console.watch.panels.text_elements import Line, Span, fit_line, line
-from dba_console.watch.panels.time_formats import format_rfc3339
 from dba_console.watch.samples.event import Event
 
 DEFAULT_SIZE = "160x50"

@@ -20,11 +20,11 @@ from dba_console.core.errors import SessionError
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean, escape_json
 from dba_console.core.units import human_duration
+from dba_console.jobs.history.duration_trend import JobWindows, PastRuns, TargetJobHistory, forecast_window
 from dba_console.jobs.history.history_reader import job_history_view, read_job_history
-from dba_console.jobs.history.job_history import KeptHistory, KeptJob
-from dba_console.jobs.history.past_jobs import JobWindows, PastRuns, TargetJobHistory, forecast_window
-from dba_console.jobs.history.past_runs import JobRun, RunFacts, make_run
-from dba_console.jobs.panels.job_history import forecast_sentences
+from dba_console.jobs.history.kept_history import KeptHistory, KeptJob
+from dba_console.jobs.history.run_statistics import JobRun, RunFacts, make_run
+from dba_console.jobs.pages.history_page import forecast_sentences
 from dba_console.recording.layout import parse_name
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_paths import run_directories

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from dba_console.watch.panels.terminal_styles import COLOURED
-from dba_console.watch.panels.text_elements import Line, Style, text_width
+from dba_console.watch.drawing.terminal_styles import COLOURED
+from dba_console.watch.drawing.text_elements import Line, Style, text_width
 
 # Characters of bars, charts and lines as SVG shapes, so that they join at cell edges in any font.
 

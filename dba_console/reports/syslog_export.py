@@ -16,8 +16,8 @@ from typing import BinaryIO, NamedTuple
 from dba_console.core.sanitize import clean
 from dba_console.recording.journal import LogLine
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import Progress, Span
-from dba_console.watch.panels.time_formats import format_rfc3339
+from dba_console.reports.export_formats import Progress, Span
+from dba_console.watch.drawing.time_formats import format_rfc3339
 from dba_console.watch.samples.event import Event
 
 FACILITY = 1

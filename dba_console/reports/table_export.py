@@ -18,7 +18,7 @@ from dba_console.core.clock import rfc3339
 from dba_console.core.errors import UsageError, suggest
 from dba_console.core.redact import redact
 from dba_console.core.sanitize import clean, escape_json
-from dba_console.reports.export import Progress, Span
+from dba_console.reports.export_formats import Progress, Span
 from dba_console.watch.frames.model import Finding, Frame, panel_fields
 from dba_console.watch.panel import unit_of
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from dba_console.watch.panels.terminal_styles import COLOURED
-from dba_console.watch.panels.text_elements import Line, Span, Style, text_width
+from dba_console.watch.drawing.terminal_styles import COLOURED
+from dba_console.watch.drawing.text_elements import Line, Span, Style, text_width
 
 _CODES = {
     "bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35",

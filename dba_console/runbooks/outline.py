@@ -13,7 +13,7 @@ from dba_console.runbooks.block_kind_registry import kind_of
 from dba_console.runbooks.preview_rows import masked_inputs
 from dba_console.runbooks.result_tables import counted, format_value
 from dba_console.runbooks.walkthrough_text import prose_lines, short_time, texts
-from dba_console.watch.panels.text_elements import Line, Span, Style, clean, line, line_text
+from dba_console.watch.drawing.text_elements import Line, Span, Style, clean, line, line_text
 
 INDENT = "    "
 PROSE_WIDTH = 100

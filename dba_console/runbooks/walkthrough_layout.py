@@ -23,11 +23,9 @@ from dba_console.runbooks.walkthrough_text import (
     values_table,
     waiting_lines,
 )
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.boxes import Box, draw_boxes
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.boxes import Box, draw_boxes
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import (
     Line,
     Span,
     Style,
@@ -38,6 +36,8 @@ from dba_console.watch.panels.text_elements import (
     scrolled_lines,
     wrap_lines,
 )
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
 
 Pane = Literal["step", "whole", "output", "steps"]
 """whole: the step alone over the full width, for wide rows."""

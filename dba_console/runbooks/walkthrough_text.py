@@ -24,8 +24,8 @@ from dba_console.runbooks.run_view import (
     WaitView,
     quote_for_typing,
 )
-from dba_console.watch.panels.charts import plot
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.charts import plot
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Line,
     Span,
@@ -43,7 +43,7 @@ from dba_console.watch.panels.text_elements import (
     wrap,
     wrap_line,
 )
-from dba_console.watch.panels.time_formats import time_of_day
+from dba_console.watch.drawing.time_formats import time_of_day
 
 # States of steps, blocks and runs: a symbol and a word; colour is never the only sign.
 

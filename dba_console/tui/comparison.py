@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.live_state import Moment
 from dba_console.tui.screen_view import Scene, ScrolledPage
+from dba_console.watch.drawing.overview import title_rule
+from dba_console.watch.drawing.text_elements import Line, Span, fit_line, line, wrap
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.text_elements import Line, Span, fit_line, line, wrap
 
 LIMIT = 200
 """Changes listed."""

@@ -24,7 +24,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from dba_console.core.clock import SYSTEM, Clock
-from dba_console.jobs.history.past_jobs import NO_WINDOWS, TargetJobHistory, windows_of
+from dba_console.jobs.history.duration_trend import NO_WINDOWS, TargetJobHistory, windows_of
 from dba_console.tui.feed import Feed
 from dba_console.tui.key_actions import KeyActions
 from dba_console.tui.keys import Key, find_key, keys_of, panel_titles
@@ -33,8 +33,8 @@ from dba_console.tui.screen_view import ScreenView
 from dba_console.tui.terminal import Colours, ScreenOptions, TerminalGuard
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
-from dba_console.watch.panels.terminal_styles import COLOURED
-from dba_console.watch.panels.text_elements import Line, Style, fit_line
+from dba_console.watch.drawing.terminal_styles import COLOURED
+from dba_console.watch.drawing.text_elements import Line, Style, fit_line
 
 # Rich styles of all meanings. Without colour (`mono`) weight and reverse video remain.
 

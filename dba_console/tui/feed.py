@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from dba_console.agent.protocol import Acknowledge, OpenRun, RunLines, RunReply, RunRequest, RunViewMessage, Silence
 from dba_console.core.errors import ConsoleError
-from dba_console.jobs.history.past_jobs import TargetJobHistory
+from dba_console.jobs.history.duration_trend import TargetJobHistory
 from dba_console.tui.known_runs import RecordedRunsArrived
 from dba_console.tui.loaders import RunbooksArrived
 from dba_console.watch.frames.model import Finding

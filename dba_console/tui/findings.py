@@ -6,12 +6,12 @@ from dba_console.tui.keys import ScreenName
 from dba_console.tui.panel_detail import MIN_TABLE, DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
 from dba_console.tui.table_view import Grid, row_pane
+from dba_console.watch.drawing.findings import CONTEXT_SERIES, all_evidence_lines, sort_by_urgency
+from dba_console.watch.drawing.overview import title_rule
+from dba_console.watch.drawing.text_elements import Line, Span, Style, clean, fit_line, line, wrap_lines
+from dba_console.watch.drawing.time_formats import local_date_and_time, parse_rfc3339, time_of_day
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.findings import CONTEXT_SERIES, all_evidence_lines, sort_by_urgency
-from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.text_elements import Line, Span, Style, clean, fit_line, line, wrap_lines
-from dba_console.watch.panels.time_formats import local_date_and_time, parse_rfc3339, time_of_day
 
 RECENT_START_US = 420_000_000
 """A start this recent lies within the ten minutes in memory, with three minutes before it."""

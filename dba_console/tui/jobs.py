@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dba_console.jobs.history.duration_trend import NO_WINDOWS, JobWindows, PastRuns, TargetJobHistory
 from dba_console.jobs.history.history_reader import only_ended_before
-from dba_console.jobs.history.past_jobs import NO_WINDOWS, JobWindows, PastRuns, TargetJobHistory
-from dba_console.jobs.panels.job_history import history_detail, job_key, job_runs_detail
-from dba_console.jobs.panels.job_page import find_row, job_page, job_title
+from dba_console.jobs.pages.history_page import history_detail, job_key, job_runs_detail
+from dba_console.jobs.pages.job_page import find_row, job_page, job_title
 from dba_console.tui.keys import ScreenName
 from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.job_sessions import job_name
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.overview import title_rule
+from dba_console.watch.drawing.text_elements import (
     Detail,
     Line,
     Span,
@@ -26,7 +24,9 @@ from dba_console.watch.panels.text_elements import (
     wrap_lines,
     wrap_words,
 )
-from dba_console.watch.panels.time_formats import parse_rfc3339, time_of_day
+from dba_console.watch.drawing.time_formats import parse_rfc3339, time_of_day
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.job_sessions import job_name
 from dba_console.watch.progress.layout import row_key
 from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.progress.rows import ProgressRow

@@ -12,8 +12,8 @@ from dba_console.agent.protocol import Acknowledge, RunBegin, Silence
 from dba_console.core.errors import UsageError
 from dba_console.core.sanitize import clean
 from dba_console.core.units import parse_duration
-from dba_console.jobs.history.past_jobs import PastRuns, TargetJobHistory
-from dba_console.jobs.panels.job_history import job_key
+from dba_console.jobs.history.duration_trend import PastRuns, TargetJobHistory
+from dba_console.jobs.pages.history_page import job_key
 from dba_console.tui.comparison import ComparisonView
 from dba_console.tui.feed import Feed, NoticeArrived
 from dba_console.tui.findings import (
@@ -29,10 +29,10 @@ from dba_console.tui.live_state import Moment
 from dba_console.tui.loaders import BackgroundLoader, RunbooksArrived, write_postmortem
 from dba_console.tui.panel_detail import BackendsView, DetailView
 from dba_console.tui.prompt import Prompt
-from dba_console.tui.run_actions import AgentRequests, RunActions, RunbookActions
+from dba_console.tui.run_keys import AgentRequests, RunActions, RunbookActions
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
-from dba_console.watch.panels.time_formats import date_and_time
+from dba_console.watch.drawing.time_formats import date_and_time
 
 # Cancel and terminate from the tables of sessions and locks: a run of one step on the ticked rows. The screen sends
 # only pid and start of each backend; the agent reads them again and shows the set for confirmation.

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Literal
 
+from dba_console.watch.drawing.registry import PANELS
 from dba_console.watch.layout import Layout
-from dba_console.watch.panels.registry import PANELS
 
 ScreenName = Literal[
     "everywhere", "overview", "detail", "findings", "evidence", "backends", "jobs", "job", "history", "runbooks",

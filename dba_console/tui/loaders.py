@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
-from dba_console.jobs.history.past_jobs import TargetJobHistory
+from dba_console.jobs.history.duration_trend import TargetJobHistory
 
 if TYPE_CHECKING:
     from dba_console.runbooks.library import ListedRunbook

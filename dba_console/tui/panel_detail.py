@@ -7,9 +7,9 @@ from typing import Any
 from dba_console.tui.keys import ScreenName, find_key, panel_kind
 from dba_console.tui.screen_view import Scene
 from dba_console.tui.table_view import Grid, divide_height, grid_lines, max_columns_scrolled, row_pane, title_line
+from dba_console.watch.drawing.overview import FrameWithHistory, panel_title, title_rule
+from dba_console.watch.drawing.text_elements import Detail, Line, Span, Table, fit_line, line, line_text, wrap_lines
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.overview import FrameWithHistory, panel_title, title_rule
-from dba_console.watch.panels.text_elements import Detail, Line, Span, Table, fit_line, line, line_text, wrap_lines
 
 MIN_TABLE = 6
 """Lines the table keeps when facts or the open row need more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dba_console.watch.panels.text_elements import Line, Span, clean, cut, line, line_width, text_width
+from dba_console.watch.drawing.text_elements import Line, Span, clean, cut, line, line_width, text_width
 
 MAX_CHARACTERS = 500
 """Most characters of a note: a few sentences, not a document."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact
 from dba_console.tui.feed import OtherHost, SameMoment, Session
+from dba_console.watch.drawing.findings import sort_by_urgency
+from dba_console.watch.drawing.text_elements import Line, Span, Style, clean, cut, fit_line, line_width
+from dba_console.watch.drawing.time_formats import date_and_time, time_of_day
 from dba_console.watch.frames.derive import finding_of
 from dba_console.watch.frames.model import Finding
-from dba_console.watch.panels.findings import sort_by_urgency
-from dba_console.watch.panels.text_elements import Line, Span, Style, clean, cut, fit_line, line_width
-from dba_console.watch.panels.time_formats import date_and_time, time_of_day
 from dba_console.watch.samples.findings import FindingsNow
 
 if TYPE_CHECKING:

@@ -15,11 +15,10 @@ from dba_console.tui.known_runs import KnownRun, KnownRuns
 from dba_console.tui.loaders import RunbooksArrived
 from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene, ScrolledPage
-from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.event_symbols import severity_sign, severity_style
-from dba_console.watch.panels.findings import sort_by_urgency, urgent_findings
-from dba_console.watch.panels.overview import title_rule
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.event_symbols import severity_sign, severity_style
+from dba_console.watch.drawing.findings import sort_by_urgency, urgent_findings
+from dba_console.watch.drawing.overview import title_rule
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Detail,
     Line,
@@ -33,6 +32,7 @@ from dba_console.watch.panels.text_elements import (
     move_spare_columns_last,
     wrap_lines,
 )
+from dba_console.watch.frames.model import Finding, Frame
 from dba_console.watch.replication.panel import ReplicationPanel
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dba_console.tui.keys import ScreenName
+from dba_console.watch.drawing.text_elements import Line, scrolled_lines
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.text_elements import Line, scrolled_lines
 
 
 @dataclass(frozen=True, slots=True)

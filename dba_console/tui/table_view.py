@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Line,
     Span,

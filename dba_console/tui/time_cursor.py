@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dba_console.watch.panels.time_formats import date_and_time
+from dba_console.watch.drawing.time_formats import date_and_time
 
 Mode = Literal["live", "paused", "playing"]
 

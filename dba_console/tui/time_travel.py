@@ -13,7 +13,7 @@ from typing import Literal
 from dba_console.agent.protocol import RunLines, RunRefused, RunViewMessage
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.errors import ConsoleError
-from dba_console.jobs.history.past_jobs import TargetJobHistory
+from dba_console.jobs.history.duration_trend import TargetJobHistory
 from dba_console.tui import time_cursor
 from dba_console.tui.feed import (
     AgentConnectionChanged,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dba_console.core.units import human_duration
-from dba_console.jobs.history.past_jobs import NO_WINDOWS, JobWindows
+from dba_console.jobs.history.duration_trend import NO_WINDOWS, JobWindows
 from dba_console.tui.comparison import ComparisonView
 from dba_console.tui.feed import Feed, Session
 from dba_console.tui.findings import EvidenceView, FindingsView, PendingRevertsView, most_urgent
@@ -24,11 +24,10 @@ from dba_console.tui.terminal import MIN_HEIGHT, MIN_WIDTH, too_small
 from dba_console.tui.time_cursor import TimeCursor
 from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.walkthrough import WalkthroughView
-from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.header import HeaderState, header
-from dba_console.watch.panels.overview import overview
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.header import HeaderState, header
+from dba_console.watch.drawing.overview import overview
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import (
     Line,
     Span,
     ascii_line,
@@ -41,6 +40,7 @@ from dba_console.watch.panels.text_elements import (
     text_width,
     wrap,
 )
+from dba_console.watch.frames.model import Finding, Frame
 from dba_console.watch.progress.rows import ProgressRow
 
 # The first and the last line of every screen: the header, and the keys that work here.

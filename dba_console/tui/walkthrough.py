@@ -12,9 +12,9 @@ from dba_console.tui.keys import ScreenName
 from dba_console.tui.known_runs import KnownRun, KnownRuns
 from dba_console.tui.screen_view import Scene, ScrolledPage
 from dba_console.tui.terminal import with_idle_time
-from dba_console.watch.panels.overview import FrameWithHistory, panel_title, title_rule
-from dba_console.watch.panels.overview import panel_lines as overview_panel_lines
-from dba_console.watch.panels.text_elements import Line, Span, fit_line, line
+from dba_console.watch.drawing.overview import FrameWithHistory, panel_title, title_rule
+from dba_console.watch.drawing.overview import panel_lines as overview_panel_lines
+from dba_console.watch.drawing.text_elements import Line, Span, fit_line, line
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dba_console.watch.drawing.text_elements import Detail, Line, move_spare_columns_last
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.panel import PanelFrame
-from dba_console.watch.panels.text_elements import Detail, Line, move_spare_columns_last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from functools import cache, partial
 from typing import Any
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
+from dba_console.watch.drawing.phrases import integer, milliseconds, name_of, xids_text
+from dba_console.watch.drawing.text_elements import Cell, Style, TableColumn
 from dba_console.watch.panel import unit_of
-from dba_console.watch.panels.phrases import integer, milliseconds, name_of, xids_text
-from dba_console.watch.panels.text_elements import Cell, Style, TableColumn
 
 NOT_APPLICABLE = Cell("–")
 

@@ -11,7 +11,7 @@ from dba_console.actions.action import Action, ActionContext, ActionResult, Plai
 from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import parse_settings
 from dba_console.actions.statement_results import StatementMark
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dba_console.actions.action import ActionContext
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection
 from tests.actions.run_actions import RunActions
 from tests.actions.shrink_files import context_without_processes

@@ -11,7 +11,7 @@ from dba_console.actions.action import ActionContext, ActionResult, PlainControl
 from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.actions.temporary_settings import PendingRevert, read_all
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.sql import query, wait_for
 
 RUN = "20261122T090000Z-restore-1a2b"

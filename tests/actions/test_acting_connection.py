@@ -15,7 +15,7 @@ from dba_console.actions.identity import ServerIdentity
 from dba_console.actions.lost_answer import settle_mark
 from dba_console.actions.statement_results import StatementFailed, StatementLost, StatementMark, StatementStopped
 from dba_console.core.errors import ConnectError, Refused
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection
 from tests.background import wait_until
 from tests.clusters import FreshCluster

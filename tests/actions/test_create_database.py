@@ -15,7 +15,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.create_database import read_definition
 from dba_console.actions.registry import ACTIONS, parse_settings
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.tools.archive_listing import listing_lines, read_listing
 from tests.actions.connections import acting_connection, perform, preview_action, settle_action, undo_action
 from tests.actions.quoting import quoted

@@ -20,7 +20,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, ActionResult, PlainControl
 from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import ACTIONS, parse_settings
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.run_paths import LOCK
 from tests.actions.connections import acting_connection
 from tests.actions.difficult_server import DATABASE, ROLE, TABLE, DifficultServers, kernel_context, primary_and_standby

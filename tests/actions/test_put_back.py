@@ -15,7 +15,7 @@ import pytest
 from dba_console.actions.action import PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.actions.temporary_settings import RevertNotSaved
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection
 from tests.actions.run_actions import RUN, RunActions, reset_settings
 from tests.sql import query, wait_for

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection
 from tests.actions.run_actions import RunActions
 from tests.clusters import binaries_of

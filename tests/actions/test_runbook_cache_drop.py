@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.agent.runs.commands import command_environment, script_argv
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.block_kind_registry import bind_inputs
 from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.libpq_environment import server_environment

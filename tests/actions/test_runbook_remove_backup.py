@@ -12,7 +12,7 @@ import pytest
 from dba_console.actions.shrink.candidate import SUFFIX
 from dba_console.agent.client import AgentConnectionLost
 from dba_console.core.errors import ConnectError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.library import SHIPPED
 from dba_console.runbooks.run_view import Question
 from tests.actions.shrink_files import big_file

@@ -14,7 +14,7 @@ import pytest
 from dba_console.actions.action import ActionContext
 from dba_console.actions.shrink import candidate
 from dba_console.actions.shrink.candidate import SUFFIX
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.shrink_files import big_file, context_without_processes, refusal
 from tests.requirements import require_tool
 from tests.sql import query

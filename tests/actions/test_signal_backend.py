@@ -14,7 +14,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.core.errors import UsageError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection, perform, preview_action, settle_action
 from tests.background import idle_in_transaction, session, waiting_for_lock
 

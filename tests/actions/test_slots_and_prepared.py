@@ -13,7 +13,7 @@ from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import ACTIONS, parse_settings
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection, perform, preview_action, settle_action
 from tests.attacks.hostile_database import VICTIM, calls, make_hostile
 from tests.clusters import FreshCluster, binaries_of

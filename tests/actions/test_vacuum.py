@@ -12,8 +12,8 @@ from dba_console.actions.action import ActionContext, PlainControl
 from dba_console.actions.permission_gate import refuse_changed
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.actions.statement_results import StatementFailed, StatementMark
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.wraparound import STOP_BEFORE_WRAP, WRAP_AGE, set_next_xid
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection, perform, preview_action, settle_action
 from tests.background import idle_in_transaction, wait_until
 from tests.clusters import FreshCluster

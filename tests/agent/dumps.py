@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.samples.event import Event

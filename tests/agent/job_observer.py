@@ -10,7 +10,7 @@ from dba_console.agent.job_service import JobService
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import Config
 from dba_console.core.target import make_target
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.picture import Picture

@@ -14,7 +14,7 @@ from dba_console.agent.find_or_start import find_agent
 from dba_console.agent.protocol import Mark, Note
 from dba_console.core.errors import SessionError
 from dba_console.core.target import make_target
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.recording import Recording
 from dba_console.watch.frames.model import Frame
 from tests.agent.agents import RunningAgent, agent, connection_closed, environment

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dba_console.agent.client import AgentClient, AgentConnectionLost
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.agent.agents import ConsoleClient
 from tests.background import wait_until
 from tests.cli.console import CompletedCommand, Console, own_console

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.agent.agents import agent
 from tests.background import idle_in_transaction, session, wait_until, waiting_for_lock
 from tests.clusters import binaries_of

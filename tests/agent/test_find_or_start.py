@@ -17,7 +17,7 @@ from dba_console.agent.find_or_start import list_agents, start_agent
 from dba_console.core.config import AgentConfig, Config
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Target, make_target
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.agent.agents import environment
 from tests.background import wait_until
 

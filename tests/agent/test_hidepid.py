@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.agent.agents import environment
 from tests.clusters import FreshCluster
 from tests.requirements import require_tool

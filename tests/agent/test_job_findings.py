@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.model import Finding, Frame
 from dba_console.watch.samples.findings import FindingsNow
 from tests.agent.agents import agent

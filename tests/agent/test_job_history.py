@@ -11,7 +11,7 @@ import pytest
 from dba_console.agent.job_service import OBSERVATION_MAX_AGE_US
 from dba_console.core.clock import SYSTEM
 from dba_console.core.target import make_target
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.history.history_files import load_or_set_aside
 from dba_console.jobs.history.history_reader import read_job_history
 from dba_console.recording.recording import Recording

@@ -14,10 +14,10 @@ from msgspec import structs
 from dba_console.agent.runs.commands import outcome_of
 from dba_console.agent.runs.dump_messages import DumpMessages, observed_progress
 from dba_console.core.clock import SYSTEM
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.history.history_files import history_path, load_or_set_aside, save_history
-from dba_console.jobs.history.job_history import KeptJob
-from dba_console.jobs.history.past_runs import typical_runs
+from dba_console.jobs.history.kept_history import KeptJob
+from dba_console.jobs.history.run_statistics import typical_runs
 from dba_console.keeper.command_status import wait
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.progress.panel import ProgressPanel

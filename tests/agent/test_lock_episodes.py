@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.gather import Asked
 from dba_console.reports.postmortem.render import render
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.locks.panel import EpisodeRow
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import line_text
 from tests.agent.agents import agent
 from tests.background import session
 from tests.clusters import FreshCluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.samples.sample import PARTS
 from tests.agent.agents import INTERVAL_S, agent

@@ -38,7 +38,7 @@ from dba_console.cli.runbook.run_history import _cells as runs_row
 from dba_console.cli.runbook.run_history import _print_run as told
 from dba_console.cli.session import show_lines, verify_lines
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.archives.toc import ArchiveError
 from dba_console.jobs.tools.verify_archive import verify_archive
 from dba_console.recording.hash_chain import ChainHead

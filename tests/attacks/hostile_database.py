@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 VICTIM = "dba"
 """A superuser with nothing set for his role: the names he uses are looked up as the owner wants."""

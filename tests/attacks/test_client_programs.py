@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import dba_console
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.libpq_environment import server_environment
 from tests.clusters import binaries_of
 from tests.requirements import lacking

@@ -40,8 +40,8 @@ from dba_console.clusters.survey import survey
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig, NodeConfig, PoolerConfig
 from dba_console.core.errors import ConnectError, ConsoleError, PermissionDenied, Refused, Unsupported
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import server_account
+from dba_console.demo.temporary_server import Cluster
 from tests.attacks.fake_servers import COLUMNS, GREETING, ROW, listening
 from tests.background import wait_until
 

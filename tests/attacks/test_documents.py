@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dba_console.agent.protocol import Deframer, Note, ProtocolError, pack
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.compile import check_text
 from dba_console.runbooks.parse import LONGEST
 from dba_console.runbooks.values import LONGEST_SIMPLE, LONGEST_VALUE, backtracking_risk, matches_pattern

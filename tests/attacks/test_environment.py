@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.cli.console import Console
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.archives.toc import ArchiveError
 from dba_console.jobs.tools.verify_archive import verify_archive
 from tests.sql import query

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.core.paths import trust_problem
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.cli.console import Console
 from tests.disks import fill, mounted
 

@@ -17,7 +17,7 @@ import pytest
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConnectError, ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.libpq_environment import server_environment
 from dba_console.watch.probes.postgres.connect import open_connection, parse_options
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed

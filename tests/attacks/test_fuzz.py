@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.process import peak_mb
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.attacks.fuzzing import fuzz_in_process
 from tests.cli.console import Console
 

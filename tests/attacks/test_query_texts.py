@@ -10,7 +10,7 @@ import pytest
 
 from bench.process import peak_mb
 from dba_console.core.redact import normalise, redact, redact_statement
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.samples.postgres import MAX_QUERY_BYTES, WITHHELD, Activity, Sessions

@@ -19,7 +19,7 @@ import pytest
 import dba_console
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.registry import ACTIONS
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection, perform, settle_action
 from tests.actions.test_signal_backend import session_names
 from tests.attacks.hostile_database import SQL, calls

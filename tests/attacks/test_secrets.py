@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from dba_console.core.redact import MASK, redact, redact_statement
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.following.program_arguments import command_text
 from dba_console.reports.share_names import NameMap
 from dba_console.reports.share_text import TextRewriter

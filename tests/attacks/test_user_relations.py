@@ -12,7 +12,7 @@ import pytest
 from dba_console.actions.query_connection import QueryConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.tools.verify_archive import verify_archive
 from tests.actions.connections import acting_connection, perform
 from tests.clusters import binaries_of

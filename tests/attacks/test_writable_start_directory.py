@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.core.safe_environment import trusted_search_path
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.cli.console import Console
 from tests.sql import query

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.temporary_server import Cluster, make_standby
 from tests.background import wait_until
 from tests.cli.console import Console
 from tests.clusters import binaries_of

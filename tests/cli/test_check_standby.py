@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import session
 from tests.cli.console import BUSY_HOST, Console
 from tests.clusters import binaries_of

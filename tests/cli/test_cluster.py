@@ -8,7 +8,7 @@ import re
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.cli.cluster_pair import TO_DB2, Pair, cluster_checks, set_value
 from tests.cli.console import Console

@@ -156,7 +156,7 @@ def test_a_locale_without_unicode_does_not_end_a_command(console: Console) -> No
 
 CRASH = """
 import sys
-import dba_console.cli.config_cmd as victim
+import dba_console.cli.config_command as victim
 from dba_console.cli.app import run
 def load_config():
     password = "s3cret-local"

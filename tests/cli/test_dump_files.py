@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.jobs.tools.verify_archive import verify_archive
 from tests.cli.console import CompletedCommand, Console

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.tools.create_foreign_keys import APPLICATION
 from tests.background import session, wait_until
 from tests.cli.console import CompletedCommand, Console

@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.tools.scratch_directory import NAME
 from dba_console.watch.probes.host.postmasters import PostmasterChildren
 from tests.background import session, wait_until

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.temporary_server import Cluster, make_standby
 from tests.background import wait_until
 from tests.cli.cluster_pair import TO_DB2, Pair, cluster_checks, set_value, wait_until_streaming
 from tests.cli.console import Console

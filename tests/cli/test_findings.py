@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.cli.console import BUSY_HOST, Agent, CompletedCommand, Console, own_console
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import idle_sessions, session, wait_until
 from tests.cli.console import BUSY_HOST, LISTEN_LIMIT_S, Agent, CompletedCommand, Console, own_console
 

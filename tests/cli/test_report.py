@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.model import Frame
 from tests.background import wait_until
 from tests.cli.console import BUSY_HOST, Console, own_console

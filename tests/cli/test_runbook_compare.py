@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.cli.console import CompletedCommand, Console, own_console
 
 WAIT_S = 180.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.keeper.proc import start_ticks
 from tests.background import wait_until
 from tests.cli.console import CompletedCommand, Console, own_console

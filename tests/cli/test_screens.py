@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.cli.console import Console
 from tests.terminal.tmux import Tmux
 

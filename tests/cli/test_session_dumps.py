@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from dba_console.core.target import address_of, make_target
-from dba_console.demo.cluster import Cluster
-from dba_console.jobs.archives.previous_run import RunPhase
-from dba_console.jobs.history.job_history import KeptHistory, KeptJob
-from dba_console.jobs.history.past_runs import JobRun
+from dba_console.demo.temporary_server import Cluster
+from dba_console.jobs.archives.object_durations import RunPhase
+from dba_console.jobs.history.kept_history import KeptHistory, KeptJob
+from dba_console.jobs.history.run_statistics import JobRun
 from tests.cli.console import Console
 from tests.jobs import DAY_US, NOW_US
 

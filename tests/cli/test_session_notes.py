@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.recording import Recording
 from dba_console.watch.samples.event import Event
 from tests.cli.console import CompletedCommand, Console

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.subjects import PANEL_NAMES
 from tests.background import idle_sessions, session, wait_until
 from tests.cli.console import BUSY_HOST, Console

@@ -13,7 +13,7 @@ from dba_console.actions.action_preview import ActionPreview
 from dba_console.actions.registry import ACTIONS, parse_settings
 from dba_console.clusters.cutover_plan import CutoverPlan, NodePlan, save_plan
 from dba_console.core.config import ClusterConfig, Config, NodeConfig
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 
 class Going:

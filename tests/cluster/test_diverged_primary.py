@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.clusters.crash_recovery import recover_alone
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.temporary_server import Cluster, make_standby
 from tests.background import wait_until
 from tests.cluster.step_runs import StepRuns
 from tests.cluster.test_server_control import control_of

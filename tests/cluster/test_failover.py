@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from dba_console.demo.cluster import child_processes
+from dba_console.demo.temporary_server import child_processes
 from tests.background import wait_until
 from tests.cluster.failover_trial import (
     CUT_OFF,

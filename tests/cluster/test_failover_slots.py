@@ -11,7 +11,7 @@ import pytest
 from dba_console.clusters.server_control import ServerControl
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import NodeConfig
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.cluster.step_runs import StepRuns
 from tests.clusters import binaries_of

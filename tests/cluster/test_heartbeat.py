@@ -27,7 +27,7 @@ from dba_console.clusters.heartbeat import (
 from dba_console.clusters.heartbeat_clients import KEPT_OUT_MESSAGE
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import SessionError, UsageError
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.temporary_server import Cluster, make_standby
 from tests.background import wait_until
 from tests.clusters import binaries_of
 from tests.postgres.pgbouncer import running_pgbouncer

@@ -15,7 +15,7 @@ from dba_console.clusters.pooler_state import read_pooler
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import PoolerConfig
 from dba_console.core.errors import ConnectError, ConsoleError, PermissionDenied
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import Session, wait_until
 from tests.clusters import binaries_of
 from tests.postgres.pgbouncer import PgBouncer

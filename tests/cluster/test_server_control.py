@@ -18,7 +18,7 @@ from dba_console.clusters.steps.make_plan import find_directories
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConfigError, ConsoleError, PermissionDenied, Refused, Unsupported
-from dba_console.demo.cluster import Cluster, child_processes, make_standby, send_signals
+from dba_console.demo.temporary_server import Cluster, child_processes, make_standby, send_signals
 from tests.background import wait_until
 from tests.cluster.test_node_host import processes
 from tests.clusters import FreshCluster

@@ -14,7 +14,7 @@ from dba_console.clusters.server_control import ServerControl
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConsoleError, PermissionDenied
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.cluster.test_node_host import processes
 from tests.requirements import require_tool

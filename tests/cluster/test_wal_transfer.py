@@ -14,7 +14,7 @@ from dba_console.clusters.wal_transfer import copy_files, existing_files, read_w
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import NodeConfig
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.clusters import FreshCluster
 from tests.sql import query, wait_for
 from tests.sshd import NAME, Sshd, sshd

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.binaries import binaries_in, is_readable_by_all, readable_copy
-from dba_console.demo.cluster import Cluster, scratch_directory
 from dba_console.demo.server_account import clean_environment, server_account
+from dba_console.demo.temporary_server import Cluster, scratch_directory
 from tests.unit.demo.test_binaries import wheel
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import child_processes
+from dba_console.demo.temporary_server import child_processes
 from tests.background import wait_until
 from tests.processes import mentioned_by
 from tests.terminal.tmux import Tmux

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dba_console.demo.child_processes import end_child
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.ledger import LedgerVerdict, ledger_verdict, start_ledger
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.postgres.pgbouncer import running_pgbouncer

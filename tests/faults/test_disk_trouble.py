@@ -10,7 +10,7 @@ import pytest
 
 from dba_console.agent.protocol import Mark
 from dba_console.demo.binaries import find_binaries
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.model import Frame
 from tests.agent.agents import agent
 from tests.background import wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.samples.event import Event
 from tests.agent.job_observer import job_observer
 from tests.background import session, wait_until

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.model import Frame
 from tests.background import Session, session, wait_until
 from tests.cli.console import Console

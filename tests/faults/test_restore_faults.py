@@ -15,7 +15,7 @@ from psycopg import OperationalError
 
 from dba_console.agent.runs.commands import UNATTENDED
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.agent.job_observer import job_observer, prepare
 from tests.agent.test_jobs_followed import new_database, objects
 from tests.background import session, wait_until

@@ -12,7 +12,7 @@ import pytest
 from dba_console.actions.lost_answer import settle_mark
 from dba_console.actions.statement_results import StatementMark
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.run_reader import read_run
 from tests.actions.connections import acting_connection
 from tests.agent.agents import agent

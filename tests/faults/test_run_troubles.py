@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.run_reader import read_run
 from dba_console.runbooks.run_view import Question
 from tests.agent.agents import agent

@@ -10,7 +10,7 @@ from statistics import median
 
 import psycopg
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.samples.event import Event
 from tests.agent.agents import INTERVAL_S, ConsoleClient, agent

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.safety.autovacuum_rules import AutovacuumLimits
 from dba_console.watch.safety.catalog_rules import CatalogLimits

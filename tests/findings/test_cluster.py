@@ -17,7 +17,7 @@ from dba_console.clusters.subject.rules import RULES
 from dba_console.clusters.survey import survey
 from dba_console.core.clock import SYSTEM
 from dba_console.core.config import ClusterConfig, Config, NodeConfig, PoolerConfig
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.temporary_server import Cluster, make_standby
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.probes.postgres.simple_query import simple_query
 from tests.background import wait_until

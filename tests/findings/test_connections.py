@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster, Settings
 from dba_console.watch.findings.rule import find_outage
 from dba_console.watch.samples.console import AgentHealth
 from tests.background import idle_in_transaction, idle_sessions, session
@@ -111,7 +111,8 @@ def test_a_server_with_german_messages_also_reports_that_no_slot_is_free(
     reused_cluster: FreshCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "dba_console.demo.cluster.clean_environment", lambda home: {**clean_environment(home), "LANGUAGE": "de"}
+        "dba_console.demo.temporary_server.clean_environment",
+        lambda home: {**clean_environment(home), "LANGUAGE": "de"},
     )
     cluster = reused_cluster({"max_connections": 20, "superuser_reserved_connections": 3, "lc_messages": "C.UTF-8"})
     with pytest.raises(ConsoleError) as failure:

@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.console.rules import ConsoleLimits
 from dba_console.watch.findings.finding_events import FindingChange
 from dba_console.watch.findings.thresholds import Limits

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.disks.file_system_rules import DiskLimits
 from dba_console.watch.findings.thresholds import Limits
 from tests.background import session

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.loop_disk import LoopDisk, loop_disk
+from dba_console.demo.temporary_server import Cluster, Settings
 from dba_console.watch.probes.host.kernel_files import read_stat
 from tests.agent.agents import agent
 from tests.background import Session, session, wait_until

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from dba_console.demo.clients import Clients
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.idle_transactions import IdleTransactionLimits
 from dba_console.watch.locks.rules import LockLimits

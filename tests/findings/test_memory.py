@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.reclaim_stall import ReclaimMethod, choose_method
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.memory.page_cache_rules import CacheDropLimits
 from dba_console.watch.memory.reclaim_monitor import CacheFallLimits

@@ -11,8 +11,8 @@ import pytest
 
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.binaries import find_binaries
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.wraparound import LEFT, STOP_BEFORE_WRAP, WRAP_AGE, XIDS_PER_SEGMENT, set_next_xid
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.safety.autovacuum_rules import WraparoundVacuumLimits
 from dba_console.watch.safety.horizon_rules import HorizonLimits

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.findings.collector import LocalAgent, local_agent

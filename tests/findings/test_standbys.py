@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster, scratch_directory
+from dba_console.demo.temporary_server import Cluster, scratch_directory
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.frames.picture import PictureFacts
 from dba_console.watch.replication.panel import derive_replication

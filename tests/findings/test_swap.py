@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.reclaim_stall import choose_method
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.samples.host import MemInfo
 from tests.background import wait_until
 from tests.findings.collector import LocalAgent, local_agent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.findings.thresholds import Limits
 from dba_console.watch.replication.archiving_rules import ArchivingLimits
 from dba_console.watch.replication.rules import FAMILY

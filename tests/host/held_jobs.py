@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.following.program_scanner import ProgramScanner, RunningProgram
 from tests.background import Session, session, wait_until
 from tests.sql import query

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.probes.host.file_systems import HostContext
 from dba_console.watch.probes.host.kernel_files import read_stat
 from dba_console.watch.probes.host.postmasters import find_postmasters

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.demo.incident_detection import recorded_verdict
 from dba_console.demo.incidents.registry import find_incident
-from dba_console.demo.rehearsal import recorded_verdict
 from tests.background import wait_until
 from tests.terminal.tmux import Tmux
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import scratch_directory
+from dba_console.demo.temporary_server import scratch_directory
 from tests.agent.agents import environment
 from tests.background import wait_until
 from tests.processes import mentioned_by

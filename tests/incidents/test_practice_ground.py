@@ -13,11 +13,11 @@ import pytest
 
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.clients import DATABASE, LoadPlan
-from dba_console.demo.cluster import Cluster, scratch_directory
 from dba_console.demo.incidents.checksum_failure import TABLE, ChecksumFailure
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.practice_ground import PracticeGround
+from dba_console.demo.practice_server import PracticeGround
 from dba_console.demo.server_account import server_account
+from dba_console.demo.temporary_server import Cluster, scratch_directory
 from tests.background import wait_until
 
 SMALL = LoadPlan(clients=1, rate_per_s=5, idle=2, forgotten=False, scale=1)

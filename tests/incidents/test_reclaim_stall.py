@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dba_console.demo.incident_detection import recorded_verdict
 from dba_console.demo.incidents.reclaim_stall import RECORDING, ReclaimStall, choose_method
-from dba_console.demo.rehearsal import recorded_verdict
 from tests.background import wait_until
 from tests.incidents.unprivileged import demo_without_root
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from dba_console.watch.panels.text_elements import Line, line_text
+from dba_console.watch.drawing.text_elements import Line, line_text
 
 _DIRECTORY = Path(__file__).parent / "golden"
 

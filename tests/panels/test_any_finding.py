@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.screen_view import Scene
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.findings import (
+from dba_console.watch.drawing.findings import (
     all_evidence_lines,
     compact,
     detail,
     list_lines,
     not_silenced,
 )
-from dba_console.watch.panels.text_elements import Line, Span, line_text, line_width, scrolled_lines
-from dba_console.watch.panels.time_formats import format_rfc3339
+from dba_console.watch.drawing.text_elements import Line, Span, line_text, line_width, scrolled_lines
+from dba_console.watch.drawing.time_formats import format_rfc3339
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Finding, Frame
 from tests import build
 from tests.panels.random_frames import random_history
 

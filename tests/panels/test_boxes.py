@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dba_console.watch.panels.boxes import Box, draw_boxes
-from dba_console.watch.panels.overview import FrameWithHistory, LayoutRow, distribute_rows, stack_rows
-from dba_console.watch.panels.text_elements import Span, line_text, line_width
+from dba_console.watch.drawing.boxes import Box, draw_boxes
+from dba_console.watch.drawing.overview import FrameWithHistory, LayoutRow, distribute_rows, stack_rows
+from dba_console.watch.drawing.text_elements import Span, line_text, line_width
 from tests.build import busy_frame, busy_history
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dba_console.watch.drawing.charts import Axis, clock_line, latest, peaks, plot, sparkline, symbol_line
+from dba_console.watch.drawing.overview import FrameWithHistory, chart_window_s, panel_title, recent_charts
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.panels.charts import Axis, clock_line, latest, peaks, plot, sparkline, symbol_line
-from dba_console.watch.panels.overview import FrameWithHistory, chart_window_s, panel_title, recent_charts
-from dba_console.watch.panels.text_elements import line_text
 from tests.build import NOW_US, busy_frame, busy_history, empty_frame
 
 S = 1_000_000

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.watch.console.panel import EventRow
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.findings import (
+from dba_console.watch.drawing.findings import (
     all_evidence_lines,
     chart_period,
     compact,
@@ -16,9 +14,11 @@ from dba_console.watch.panels.findings import (
     list_lines,
     sort_by_urgency,
 )
-from dba_console.watch.panels.overview import overview
-from dba_console.watch.panels.text_elements import Line, line_text, line_width, scrolled_lines
-from dba_console.watch.panels.time_formats import parse_rfc3339
+from dba_console.watch.drawing.overview import overview
+from dba_console.watch.drawing.text_elements import Line, line_text, line_width, scrolled_lines
+from dba_console.watch.drawing.time_formats import parse_rfc3339
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Finding, Frame
 from tests import build
 
 SINCE = "2026-11-20T14:55:02Z"

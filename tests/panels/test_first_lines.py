@@ -7,11 +7,11 @@ from msgspec import structs
 from dba_console.clusters.subject.panel import ClusterPanel
 from dba_console.clusters.subject.readings import CutoverMark
 from dba_console.runbooks.walkthrough_layout import panel_lines
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.locks.panel import LocksPanel
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import line_text
 from tests.build import busy_frame, busy_history
 
 

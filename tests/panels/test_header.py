@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dba_console.watch.drawing.header import HeaderState, header
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.header import HeaderState, header
-from dba_console.watch.panels.text_elements import line_text
 from tests.build import busy_frame, empty_frame
 
 LIVE = HeaderState("live", recording_s=761.0, age_s=0.2)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from dba_console.jobs.history.past_jobs import JobWindows, TargetJobHistory
-from dba_console.jobs.panels.job_history import history_detail, job_runs_detail
-from dba_console.jobs.panels.job_page import find_row, job_page
+from dba_console.jobs.history.duration_trend import JobWindows, TargetJobHistory
+from dba_console.jobs.pages.history_page import history_detail, job_runs_detail
+from dba_console.jobs.pages.job_page import find_row, job_page
+from dba_console.watch.drawing.text_elements import Detail, line_text, line_width, table_lines
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.text_elements import Detail, line_text, line_width, table_lines
 from dba_console.watch.progress.layout import compact, row_key
 from dba_console.watch.progress.rows import ProgressRow
 from tests.jobs import HOSTILE, NOW_US, dump_row, frame_of, job, nightly_runs

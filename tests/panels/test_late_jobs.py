@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dba_console.watch.drawing.overview import show_text
+from dba_console.watch.drawing.text_elements import line_text, line_width
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.overview import show_text
-from dba_console.watch.panels.text_elements import line_text, line_width
 from dba_console.watch.progress.layout import compact
 from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.progress.rows import ProgressRow

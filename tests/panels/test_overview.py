@@ -6,11 +6,11 @@ import pytest
 
 from dba_console.watch.connections.panel import ConnectionsPanel
 from dba_console.watch.console.panel import EventRow
+from dba_console.watch.drawing.overview import overview
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.locks.panel import LocksPanel
-from dba_console.watch.panels.overview import overview
-from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.replication.panel import ReplicationPanel
 from dba_console.watch.safety.panel import SafetyPanel

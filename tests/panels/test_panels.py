@@ -12,14 +12,14 @@ from dba_console.watch.block_devices import Device
 from dba_console.watch.connections.panel import ConnectionsPanel
 from dba_console.watch.console.panel import EventRow
 from dba_console.watch.disks.panel import MountRow
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import Table, TableRow, line_text, move_spare_columns_last
+from dba_console.watch.drawing.time_formats import local_time_of_day
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.io.panel import ServerIoRow
 from dba_console.watch.locks.layout import walk_trees
 from dba_console.watch.locks.panel import LockNode, LocksPanel
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import Table, TableRow, line_text, move_spare_columns_last
-from dba_console.watch.panels.time_formats import local_time_of_day
 from dba_console.watch.progress.panel import ProgressPanel
 from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dba_console.watch.panels.header import HeaderState, header
-from dba_console.watch.panels.overview import overview, show_json, show_text
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import Line, line_width
+from dba_console.watch.drawing.header import HeaderState, header
+from dba_console.watch.drawing.overview import overview, show_json, show_text
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import Line, line_width
 from tests.panels.random_frames import random_frame, random_history
 
 SEEDS = st.integers(0, 10_000)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.replication.layout import standby_table
 from dba_console.watch.replication.panel import StandbyRow
 from dba_console.watch.sessions.layout import session_table

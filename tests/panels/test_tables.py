@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Table,
     TableColumn,

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from dba_console.core.errors import UsageError
+from dba_console.watch.drawing.overview import show_json, show_text
+from dba_console.watch.drawing.registry import PANELS
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.overview import show_json, show_text
-from dba_console.watch.panels.registry import PANELS
 from dba_console.watch.subjects import PANEL_NAMES
 from tests.build import NOW_US, busy_frame, busy_history, empty_frame
 from tests.panels.golden import assert_golden

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.watch.io.panel import IoPanel
-from dba_console.watch.panel import PanelFrame
-from dba_console.watch.panels.phrases import (
+from dba_console.watch.drawing.phrases import (
     bar,
     body,
     first_fitting,
@@ -17,8 +15,10 @@ from dba_console.watch.panels.phrases import (
     time_ahead,
     title_suffix,
 )
-from dba_console.watch.panels.text_elements import fit, line_text, text_width, wrap_words
-from dba_console.watch.panels.time_formats import parse_rfc3339, stopwatch
+from dba_console.watch.drawing.text_elements import fit, line_text, text_width, wrap_words
+from dba_console.watch.drawing.time_formats import parse_rfc3339, stopwatch
+from dba_console.watch.io.panel import IoPanel
+from dba_console.watch.panel import PanelFrame
 
 
 def test_wide_characters_are_cut_so_that_cells_line_up() -> None:

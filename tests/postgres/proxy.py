@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 
 
 class Proxy:

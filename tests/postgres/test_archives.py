@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 
 from dba_console.demo.binaries import Binaries, binaries_in, candidates, wheel_directories
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.archives.archive_file import open_archive
 from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.object_progress import ObjectProgress

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.safety.readings import CatalogFaults, DeadRows
 from tests.background import idle_in_transaction, session, wait_until
 from tests.postgres.probes import connected_probe, read, reading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.probes.postgres.connect_errors import ConnectFailed
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from tests.background import idle_sessions

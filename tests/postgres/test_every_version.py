@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from psycopg import OperationalError
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.samples import postgres
 from dba_console.watch.samples.sample import PARTS
 from tests.background import idle_in_transaction, session, wait_until

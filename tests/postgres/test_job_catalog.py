@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.following.database_catalog import (
     GROWTH,
     MAX_PAUSE_US,

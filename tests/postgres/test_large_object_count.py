@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.server_account import clean_environment
-from dba_console.jobs.archives.custom_data import LargeObjectCounter
+from dba_console.demo.temporary_server import Cluster
+from dba_console.jobs.archives.large_object_counter import LargeObjectCounter
 from tests.sql import query
 
 OBJECTS = 40

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import idle_in_transaction, waiting_for_lock
 from tests.clusters import FreshCluster
 from tests.postgres.probes import connected_probe, read, reading

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.core.clock import SYSTEM
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.following.job_detection import EndedJob, JobDetector
 from dba_console.watch.samples.postgres import Sessions
 from tests.background import session, wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dba_console.core.clock import SYSTEM
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.connection import connect
 from dba_console.watch.probes.postgres.pipeline import Command, Segment, SegmentAnswer

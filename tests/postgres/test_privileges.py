@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from tests.background import idle_in_transaction, session, waiting_for_lock
 from tests.postgres.probes import EVERYTHING, connected_probe, read, reading

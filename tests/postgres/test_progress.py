@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe
 from dba_console.watch.progress.decoder import measure
 from dba_console.watch.progress.readings import Operation

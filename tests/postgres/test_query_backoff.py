@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.pipeline import ServerError
 from dba_console.watch.probes.postgres.statements import EVERY_SECOND, QueryBackoff

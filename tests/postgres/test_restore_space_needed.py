@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.jobs.following.database_catalog import MAX_PAUSE_US
 from dba_console.jobs.following.job_estimate import DISK_ESTIMATE_NOTE, RestoreSpaceEstimate
 from tests.clocks import HeldClock

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.plan import Plan
 from dba_console.runbooks.library import listed
 from dba_console.runbooks.values import REFERENCE, for_sql, statement

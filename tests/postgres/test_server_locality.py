@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.probes.postgres.connect import MonitorOptions
 from dba_console.watch.probes.postgres.server_locality import ServerEvidence, SocketRoute, prove_local
 from tests.background import wait_until

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.frames.picture import Picture
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import line_text
 from dba_console.watch.samples.sample import Sample
 from dba_console.watch.server.panel import ServerPanel
 from dba_console.watch.server.readings import DueTables

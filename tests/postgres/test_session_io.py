@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import Picture, PictureFacts
 from dba_console.watch.probes.postgres.tick_reader import PostgresProbe

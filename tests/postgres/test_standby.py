@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.demo.cluster import make_standby
+from dba_console.demo.temporary_server import make_standby
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.postgres.probes import connected_probe, read, reading

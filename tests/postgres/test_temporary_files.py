@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.watch.disks.readings import TempFiles
 from tests.background import session, wait_until
 from tests.postgres.probes import connected_probe, read, reading

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.checksum_failure import OFFSET, PAGE_BYTES
+from dba_console.demo.temporary_server import Cluster
 from tests.sql import query
 
 

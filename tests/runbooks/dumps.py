@@ -11,7 +11,7 @@ from typing import Any
 
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.binaries import Binaries, find_binaries
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.plan import JournalRecord
 from tests.background import Session, session
 from tests.requirements import lacking

@@ -33,11 +33,11 @@ from dba_console.agent.client import AgentClient
 from dba_console.core.errors import ConnectError
 from dba_console.demo.binaries import Binaries
 from dba_console.demo.clients import DATABASE, LoadPlan
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.incident_detection import IncidentVerdict, Rehearsal
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.registry import find_incident
-from dba_console.demo.practice_ground import PracticeGround
-from dba_console.demo.rehearsal import IncidentVerdict, Rehearsal
+from dba_console.demo.practice_server import PracticeGround
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.plan import JournalRecord
 from dba_console.recording.run_reader import StoredRun, read_run
 from dba_console.watch.frames.model import Frame

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.demo.clients import LoadPlan
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.archive_failing import archive_directory, moved_archive
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.values import statement
 from tests.background import session, wait_until

@@ -12,9 +12,9 @@ from psycopg.errors import LockNotAvailable
 
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.clients import DATABASE, LoadPlan
-from dba_console.demo.cluster import Settings
+from dba_console.demo.incident_detection import IncidentVerdict
 from dba_console.demo.incidents.checksum_failure import TABLE, ChecksumFailure
-from dba_console.demo.rehearsal import IncidentVerdict
+from dba_console.demo.temporary_server import Settings
 from tests.background import Session, session, wait_until
 from tests.requirements import lacking
 from tests.runbooks.damaged_pages import damage

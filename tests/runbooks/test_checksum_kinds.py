@@ -13,7 +13,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.values import for_sql, statement
 from tests.background import session, wait_until

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from dba_console.demo.clients import DATABASE, LoadPlan
+from dba_console.demo.incident_detection import IncidentVerdict
 from dba_console.demo.incidents.connection_storm import APPLICATION, LEFT, ROLE
-from dba_console.demo.rehearsal import IncidentVerdict
 from tests.background import wait_until
 from tests.runbooks.runs import AS_ASKED, WAIT_S, WatchedServer, assert_detected, incident, watched_server
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.demo.temporary_server import Cluster, Settings
 from dba_console.watch.frames.model import Frame
 from tests.background import idle_sessions, session, wait_until
 from tests.clusters import binaries_of

@@ -12,7 +12,7 @@ import pytest
 from dba_console.agent.runs.commands import command_environment, script_argv
 from dba_console.core.errors import ConsoleError
 from dba_console.demo.binaries import find_binaries
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.compile import compile_text
 from dba_console.runbooks.libpq_environment import server_environment
 from dba_console.runbooks.library import SHIPPED

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.runbooks.dumps import DumpServer, programs, values_of
 from tests.runbooks.runs import AnswerSource, Walk, watched_server
 from tests.standbys import copied_standby

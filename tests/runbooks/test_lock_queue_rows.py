@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.library import listed
 from tests.background import idle_in_transaction, wait_until, waiting_for_lock
 from tests.clusters import FreshCluster

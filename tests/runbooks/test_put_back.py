@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.clusters import binaries_of
 from tests.runbooks.runs import WAIT_S, WatchedServer, hostile_server, watched_server

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
 from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.shrink_files import big_file
 from tests.clusters import binaries_of
 from tests.requirements import require_root

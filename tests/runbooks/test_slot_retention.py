@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from dba_console.demo.clients import LoadPlan
-from dba_console.demo.cluster import Cluster, Settings
 from dba_console.demo.incidents.slot_retention import SLOT
+from dba_console.demo.temporary_server import Cluster, Settings
 from tests.background import wait_until
 from tests.clusters import binaries_of
 from tests.runbooks.runs import WAIT_S, WatchedServer, assert_detected, incident, watched_server

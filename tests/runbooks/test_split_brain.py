@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.runbooks.runs import AnswerSource, Walk, WatchedServer, watched_server
 from tests.runbooks.test_standby_rebuild import primary_and_standby, replayed
 from tests.runbooks.test_standby_rebuild import walk as rebuild

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import session, wait_until
 from tests.runbooks.runs import WAIT_S, AnswerSource, Walk, WatchedServer, watched_server
 from tests.runbooks.test_standby_rebuild import lose_wal_of, primary_and_standby, replayed, write

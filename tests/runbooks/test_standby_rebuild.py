@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from dba_console.demo.cluster import Cluster, Settings, make_standby
+from dba_console.demo.temporary_server import Cluster, Settings, make_standby
 from tests.background import wait_until
 from tests.clusters import binaries_of
 from tests.runbooks.runs import WAIT_S, AnswerSource, Walk, WatchedServer, watched_server

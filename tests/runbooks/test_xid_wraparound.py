@@ -10,8 +10,8 @@ import pytest
 
 from dba_console.core.errors import Unsupported
 from dba_console.demo.clients import DATABASE, LoadPlan
-from dba_console.demo.cluster import Cluster, Settings, make_standby
 from dba_console.demo.incidents.wraparound import LEFT, SLOT, STOP_BEFORE_WRAP, WRAP_AGE, Wraparound
+from dba_console.demo.temporary_server import Cluster, Settings, make_standby
 from tests.background import Session, session
 from tests.requirements import lacking
 from tests.runbooks.runs import AS_ASKED, WatchedServer, assert_detected, incident, open_rules, watched_server

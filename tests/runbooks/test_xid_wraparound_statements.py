@@ -17,7 +17,7 @@ import pytest
 from dba_console.actions.acting_connection import ActingConnection
 from dba_console.actions.registry import ACTIONS
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.plan import Block
 from dba_console.runbooks.library import find
 from dba_console.runbooks.values import for_sql, statement

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from dba_console.demo.cluster import Cluster, Settings
+from dba_console.demo.temporary_server import Cluster, Settings
 from tests.background import Session, session, wait_until
 from tests.clusters import binaries_of
 from tests.runbooks.runs import AS_ASKED, WatchedServer, watched_server

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.core.errors import Unsupported
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.recording import Recording
 from dba_console.recording.session_lookup import resolve
 from screenshots import png

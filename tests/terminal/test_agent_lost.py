@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.terminal.consoles import PROGRAM, Workspace, workspace
 from tests.terminal.test_runbooks import answer, close_prompt, wait_for_question

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import idle_in_transaction
 from tests.terminal.consoles import OVERVIEW, Workspace, workspace
 from tests.terminal.tmux import Tmux

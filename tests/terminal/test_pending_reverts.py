@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection
 from tests.actions.run_actions import RUN, RunActions, reset_settings
 from tests.terminal.consoles import OVERVIEW, Workspace, workspace

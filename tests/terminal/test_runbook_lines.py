@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.terminal.consoles import Workspace, workspace
 
 pytestmark = pytest.mark.terminal

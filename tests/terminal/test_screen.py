@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import idle_sessions
 from tests.terminal.consoles import OVERVIEW, PROGRAM, Workspace, recorded_s, shared_workspace, workspace
 from tests.terminal.tmux import Tmux

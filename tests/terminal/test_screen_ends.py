@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.background import wait_until
 from tests.terminal.consoles import OVERVIEW, PROGRAM, Workspace, alive, recorded_s, shared_workspace, workspace
 from tests.terminal.tmux import LIMIT_S, OF_THE_SIZE, Tmux

@@ -14,15 +14,15 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from dba_console.core.clock import SYSTEM, Clock
-from dba_console.jobs.history.past_jobs import TargetJobHistory
+from dba_console.jobs.history.duration_trend import TargetJobHistory
 from dba_console.recording.plan import Plan
 from dba_console.runbooks.library import LibraryEntry, ListedRunbook
 from dba_console.tui.console import ConsoleApp
 from dba_console.tui.feed import AgentConnectionChanged, EventArrived
 from dba_console.tui.loaders import RunbooksArrived
 from dba_console.tui.terminal import ScreenOptions
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.samples.event import Event
 from tests.clocks import HeldClock
 from tests.tui.manual_feed import START_US, ManualFeed, MemoryRecording, tick

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from dba_console.tui.panel_detail import DetailView
 from dba_console.tui.screen_view import Scene
 from dba_console.tui.table_view import MIN_CURRENT, divide_height
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import line_text, line_width
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import line_text, line_width
 from tests import build
 
 SCENE = Scene(build.busy_frame(), build.busy_history(), "")

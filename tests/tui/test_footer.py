@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dba_console.tui.time_cursor import initial_cursor
 from dba_console.tui.view_stack import OverviewView, footer_line, notice_lines
-from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.drawing.text_elements import line_text
 
 
 def footer(*, can_go_live: bool) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.core.config import JobsConfig
-from dba_console.jobs.history.past_jobs import JobWindows, TargetJobHistory
+from dba_console.jobs.history.duration_trend import JobWindows, TargetJobHistory
 from dba_console.tui.jobs import JobPage, JobsView
 from dba_console.tui.loaders import BackgroundLoader
 from dba_console.tui.screen_view import Scene
 from dba_console.tui.terminal import ScreenOptions
 from dba_console.watch.console.panel import EventRow, EventsPanel
+from dba_console.watch.drawing.text_elements import line_text, line_width
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.text_elements import line_text, line_width
 from dba_console.watch.progress.readings import Operations
 from dba_console.watch.samples.postgres import Activity, Sessions
 from dba_console.watch.samples.sample import Sample

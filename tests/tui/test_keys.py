@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.jobs.history.past_jobs import NO_WINDOWS
+from dba_console.jobs.history.duration_trend import NO_WINDOWS
 from dba_console.tui.comparison import ComparisonView
 from dba_console.tui.findings import EvidenceView, FindingsView
 from dba_console.tui.jobs import AllJobsView, JobPage, JobRunsView, JobsView

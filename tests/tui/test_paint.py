@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.tui.console import paint, style_table
-from dba_console.watch.panels.text_elements import Span, clean, line_breaks, line_width, text_width, wrap, wrap_line
+from dba_console.watch.drawing.text_elements import Span, clean, line_breaks, line_width, text_width, wrap, wrap_line
 
 TEXTS = st.text(alphabet=st.sampled_from("abc xyz ,表é́e[/]"), max_size=60)
 

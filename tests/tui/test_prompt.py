@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dba_console.tui.prompt import MAX_CHARACTERS, Prompt, QuestionPrompt
-from dba_console.watch.panels.text_elements import line_text, line_width
+from dba_console.watch.drawing.text_elements import line_text, line_width
 
 
 def typed(prompt: Prompt, text: str) -> None:

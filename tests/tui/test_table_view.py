@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dba_console.tui.table_view import Grid, grid_lines, max_columns_scrolled, title_line
-from dba_console.watch.panels.text_elements import Cell, Table, TableColumn, TableRow, line_text
+from dba_console.watch.drawing.text_elements import Cell, Table, TableColumn, TableRow, line_text
 
 COLUMNS = (
     TableColumn("pid", "pid", 8, right=True),

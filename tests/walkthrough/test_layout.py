@@ -10,7 +10,7 @@ from msgspec import structs
 from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import BlockView, OutputLine, Question, RunTable, RunView, StepView
 from dba_console.runbooks.walkthrough_layout import PANES, Pane, ViewOptions, body_lines, walkthrough
-from dba_console.watch.panels.text_elements import line, line_width
+from dba_console.watch.drawing.text_elements import line, line_width
 from tests.panels.golden import assert_golden, text_of
 from tests.walkthrough.sample_views import DROP, FAILED, OUTPUT, SAMPLE_VIEWS, START_US, TYPED, SampleView
 

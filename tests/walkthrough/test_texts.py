@@ -17,7 +17,7 @@ from dba_console.runbooks.walkthrough_text import (
     values_table,
     waiting_lines,
 )
-from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.drawing.text_elements import line_text
 
 
 def text(lines: object) -> list[str]:

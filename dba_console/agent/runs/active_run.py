@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from dba_console.agent.console_connection import ConsoleConnection
 from dba_console.agent.protocol import OpenRun, RunControl, RunRefused
 from dba_console.agent.runs.action_control import ActionControl
-from dba_console.agent.runs.earlier_runs import read_typical_durations, write_summary
+from dba_console.agent.runs.operator_answers import OperatorQuestions
 from dba_console.agent.runs.operator_identity import ConsoleOperator, difference
-from dba_console.agent.runs.questions import OperatorQuestions
 from dba_console.agent.runs.run_context import RunContext, internal_error_text
 from dba_console.agent.runs.run_execution import RunExecution
+from dba_console.agent.runs.step_durations import read_typical_durations, write_summary
 from dba_console.core.errors import ConsoleError, ExitCode
 from dba_console.core.redact import redact
 from dba_console.runbooks.run_summary import TypicalDuration, summarize

@@ -17,8 +17,8 @@ from dba_console.actions.statement_results import StatementMark
 from dba_console.agent.runs.checks import ReadOnlyChecks
 from dba_console.agent.runs.commands import Appender, CommandOutput, NewestLines
 from dba_console.agent.runs.executor import Executor
+from dba_console.agent.runs.operator_answers import OperatorQuestions, RunAbandoned
 from dba_console.agent.runs.preparation import RunOrder
-from dba_console.agent.runs.questions import OperatorQuestions, RunAbandoned
 from dba_console.agent.runs.server_connections import RunServers
 from dba_console.core.decoding import convert
 from dba_console.recording.plan import Block, JournalRecord, log_tag

@@ -15,6 +15,7 @@ from dba_console import __version__
 from dba_console.actions.identity import ServerIdentity, host_identity
 from dba_console.actions.permission_gate import PlannedTarget
 from dba_console.agent.protocol import RunBegin, RunResume
+from dba_console.agent.runs.operator_answers import OperatorQuestions
 from dba_console.agent.runs.preparation import (
     RunOrder,
     read_run_request,
@@ -23,7 +24,6 @@ from dba_console.agent.runs.preparation import (
     restore_run_request,
     uses_server,
 )
-from dba_console.agent.runs.questions import OperatorQuestions
 from dba_console.agent.runs.run_context import RunContext
 from dba_console.agent.runs.run_execution import RESTART, RunExecution
 from dba_console.core.decoding import convert

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from dba_console.core.errors import ExitCode
-from dba_console.watch.panels.text_elements import clean
+from dba_console.watch.drawing.text_elements import clean
 
 Status = Literal["ok", "missing", "unknown"]
 

@@ -36,8 +36,8 @@ from dba_console.runbooks.walkthrough_text import (
     values_table,
     waiting_lines,
 )
-from dba_console.watch.panels.text_elements import Line, Span, Style, clean, line, line_text, wrap_lines
-from dba_console.watch.panels.time_formats import time_of_day
+from dba_console.watch.drawing.text_elements import Line, Span, Style, clean, line, line_text, wrap_lines
+from dba_console.watch.drawing.time_formats import time_of_day
 from dba_console.watch.samples.event import Event
 
 

@@ -10,10 +10,10 @@ from dba_console.actions.action import Control
 from dba_console.clusters.cluster_check import parse_lsn
 from dba_console.clusters.cutover_mark import PROMOTED, mark_statement, new_mark, removal_statement
 from dba_console.clusters.cutover_plan import save_plan
-from dba_console.clusters.steps.archive_after_failover import keep_unarchived
 from dba_console.clusters.steps.fence_dead_primary import standby_position
 from dba_console.clusters.steps.make_plan import SUPERUSER
 from dba_console.clusters.steps.old_primary_alive import running_reason
+from dba_console.clusters.steps.prove_archiving import keep_unarchived
 from dba_console.clusters.steps.step import Cutover, NothingChanged, remaining_seconds
 from dba_console.core.errors import ConsoleError
 from dba_console.core.redact import redact

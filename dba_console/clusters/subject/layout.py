@@ -9,14 +9,14 @@ from functools import partial
 
 from dba_console.clusters.subject.panel import ClusterPanel, NodeRow, PoolerRow, cutover_text
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import fact, integer, join, join_fitting, level_style, name_of, text_line
+from dba_console.watch.drawing.text_elements import Detail, Line, Span, Style, Table, TableRow, clean, wrap_words
+from dba_console.watch.drawing.time_formats import date_and_time, local_time_of_day
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.layout import Layout
 from dba_console.watch.lsn import LAG_LEVELS_S
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import fact, integer, join, join_fitting, level_style, name_of, text_line
-from dba_console.watch.panels.text_elements import Detail, Line, Span, Style, Table, TableRow, clean, wrap_words
-from dba_console.watch.panels.time_formats import date_and_time, local_time_of_day
 from dba_console.watch.tables import Column, cells
 
 _OLD_S = 6.0

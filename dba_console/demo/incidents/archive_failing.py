@@ -12,8 +12,8 @@ from dba_console.demo.clients import DATABASE
 from dba_console.demo.incidents.incident import Incident, wait_for
 
 if TYPE_CHECKING:
-    from dba_console.demo.cluster import Cluster, Settings
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
+    from dba_console.demo.temporary_server import Cluster, Settings
 
 SWITCH_EVERY_S = 2
 """A segment is finished this often, so that the backlog grows visibly."""

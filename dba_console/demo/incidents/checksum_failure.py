@@ -15,7 +15,7 @@ from dba_console.demo.clients import DATABASE
 from dba_console.demo.incidents.incident import Incident
 
 if TYPE_CHECKING:
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
 
 TABLE = "ledger"
 PAGE_BYTES = 8192

@@ -9,7 +9,7 @@ from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.incidents.incident import Incident, session_count, wait_for
 
 if TYPE_CHECKING:
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
 
 ROLE = "shop_jobs"
 APPLICATION = "invoice-export"

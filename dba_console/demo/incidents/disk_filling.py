@@ -23,8 +23,8 @@ from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from dba_console.demo.server_account import Account, clean_environment
 
 if TYPE_CHECKING:
-    from dba_console.demo.cluster import Settings
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
+    from dba_console.demo.temporary_server import Settings
 
 # Writes a file at a steady rate, as a dump or a log does, until a given space is left on the disk.
 

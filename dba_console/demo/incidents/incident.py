@@ -18,8 +18,8 @@ from dba_console.core.errors import ConnectError, PermissionDenied
 from dba_console.demo.clients import LoadPlan
 
 if TYPE_CHECKING:
-    from dba_console.demo.cluster import Cluster, Settings
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
+    from dba_console.demo.temporary_server import Cluster, Settings
 
 
 class Incident:

@@ -14,7 +14,7 @@ from dba_console.demo.clients import DATABASE
 from dba_console.demo.incidents.incident import LOCK_WAITERS, Incident, session_count, terminate_sessions, wait_for
 
 if TYPE_CHECKING:
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
 
 MIGRATION = "migration"
 TABLE = "pgbench_accounts"

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dba_console.core.errors import ConsoleError, PermissionDenied, Unsupported
-from dba_console.demo.cluster import scratch_directory
 from dba_console.demo.server_account import clean_environment, server_account
+from dba_console.demo.temporary_server import scratch_directory
 
 TOOLS = ("mkfs.ext4", "mount", "umount", "fsfreeze", "mountpoint")
 MIB = 1 << 20

@@ -28,8 +28,8 @@ from dba_console.demo.incidents.loop_disk import MIB, LoopDisk, loop_disk
 from dba_console.demo.server_account import clean_environment
 
 if TYPE_CHECKING:
-    from dba_console.demo.cluster import Settings
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
+    from dba_console.demo.temporary_server import Settings
 
 # Memory reclaim: real, and if the kernel allows it without affecting other caches. A reader in its own control group
 # fills the page cache from a sparse file, which costs no disk; lowering the group's limit makes the kernel reclaim

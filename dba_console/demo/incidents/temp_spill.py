@@ -15,8 +15,8 @@ from dba_console.demo.incidents.incident import Incident, wait_for
 from dba_console.demo.incidents.loop_disk import MIB, own_data_disk
 
 if TYPE_CHECKING:
-    from dba_console.demo.cluster import Settings
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
+    from dba_console.demo.temporary_server import Settings
 
 SIZE_BYTES = 3072 * MIB
 LIMIT_MIB = 1024

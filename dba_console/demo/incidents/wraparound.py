@@ -14,8 +14,8 @@ from dba_console.demo.clients import DATABASE, LoadPlan
 from dba_console.demo.incidents.incident import Incident
 
 if TYPE_CHECKING:
-    from dba_console.demo.cluster import Cluster, Settings
-    from dba_console.demo.practice_ground import PracticeGround
+    from dba_console.demo.practice_server import PracticeGround
+    from dba_console.demo.temporary_server import Cluster, Settings
 
 WRAP_AGE = 2_147_483_647
 STOP_BEFORE_WRAP = 3_000_000

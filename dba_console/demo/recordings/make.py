@@ -18,10 +18,10 @@ from pathlib import Path
 
 from dba_console.core.errors import ConsoleError, UsageError
 from dba_console.demo.child_processes import end_child, start_child
+from dba_console.demo.incident_detection import Rehearsal
 from dba_console.demo.incidents.incident import Incident
 from dba_console.demo.incidents.registry import find_incident
-from dba_console.demo.practice_ground import SETTINGS, PracticeGround
-from dba_console.demo.rehearsal import Rehearsal
+from dba_console.demo.practice_server import SETTINGS, PracticeGround
 from dba_console.recording.layout import DATABASE, LOG, SAMPLES
 
 HERE = Path(__file__).parent

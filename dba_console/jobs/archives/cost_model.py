@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from dba_console.jobs.archives.object_durations import PreviousRun
 from dba_console.jobs.archives.objects import DumpObject, ObjectSums
-from dba_console.jobs.archives.previous_run import PreviousRun
 from dba_console.jobs.archives.toc import DumpEntry
 
 MIN_SHARE_KNOWN = 0.05

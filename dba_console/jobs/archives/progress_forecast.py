@@ -15,9 +15,9 @@ from msgspec.structs import asdict, replace
 from dba_console.core.sanitize import clean
 from dba_console.jobs.archives.cost_model import MIN_SHARE_KNOWN, Cost, CostModel, certain_cost, relative_cost
 from dba_console.jobs.archives.critical_path import Task, can_share_table, makespan
+from dba_console.jobs.archives.object_durations import PreviousRun
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject, PhaseSum
-from dba_console.jobs.archives.previous_run import PreviousRun
 from dba_console.jobs.archives.toc import Phase
 
 _MIN_SHARE_DONE = 0.05

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from dba_console.core.clock import SYSTEM, Clock
 from dba_console.core.sanitize import clean
-from dba_console.jobs.archives.custom_data import LargeObjectCounter
 from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.large_object_counter import LargeObjectCounter
 from dba_console.jobs.archives.object_progress import ObjectKey, ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject
 from dba_console.jobs.archives.program_messages import final_error, is_english

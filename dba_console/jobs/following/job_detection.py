@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from dba_console.jobs.history.job_history import ReportedProgress
-from dba_console.jobs.history.past_runs import JobRun, RunFacts
+from dba_console.jobs.history.kept_history import ReportedProgress
+from dba_console.jobs.history.run_statistics import JobRun, RunFacts
 from dba_console.watch.job_sessions import JOBS, TRIAL_APPLICATION, ClientProgram, SessionJob, find_jobs
 from dba_console.watch.progress.readings import Operation
 from dba_console.watch.samples.jobs import JobKey, JobsNow, RunningJob

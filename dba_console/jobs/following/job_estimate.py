@@ -11,15 +11,15 @@ import psutil
 from msgspec import structs
 
 from dba_console.core.clock import SYSTEM, Clock
+from dba_console.jobs.archives.object_durations import PreviousRun, RunObject, RunPhase
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.previous_run import PreviousRun, RunObject, RunPhase
 from dba_console.jobs.archives.progress_forecast import ForecastState, PhaseForecast, ProgressForecast, forecast
 from dba_console.jobs.following.database_catalog import CatalogAnswer, CatalogReader
 from dba_console.jobs.following.object_list import QUERY_AFTER_S
 from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram
-from dba_console.jobs.history.job_history import ReportedProgress
-from dba_console.jobs.history.past_runs import JobRun
+from dba_console.jobs.history.kept_history import ReportedProgress
+from dba_console.jobs.history.run_statistics import JobRun
 from dba_console.watch.samples.postgres import Server
 
 # Progress of psql with a script: the share of the file that is read, then the typical time of what follows the data.

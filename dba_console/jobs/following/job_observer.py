@@ -16,7 +16,7 @@ from dba_console.jobs.following.program_scanner import ProgramScanner, RunningPr
 from dba_console.jobs.following.session_matching import ObservedProgram, SessionMatch, SessionMatcher, program_key
 from dba_console.jobs.following.stderr_reader import StderrReader
 from dba_console.jobs.following.tracked_job import TrackedJob
-from dba_console.jobs.history.past_runs import RunFacts
+from dba_console.jobs.history.run_statistics import RunFacts
 from dba_console.watch.job_sessions import ClientProgram, SessionJob, find_jobs, job_phase
 from dba_console.watch.progress.readings import Operation
 from dba_console.watch.samples.jobs import OBJECTS_LISTED, JobNow, JobsNow, ObjectNow

@@ -12,9 +12,9 @@ from dba_console.core.sanitize import clean
 from dba_console.core.units import human_duration
 from dba_console.jobs.archives.critical_path import CriticalObject, critical_objects
 from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.object_durations import RunObject, RunPhase
 from dba_console.jobs.archives.object_progress import ObjectProgress
 from dba_console.jobs.archives.objects import DumpObject
-from dba_console.jobs.archives.previous_run import RunObject, RunPhase
 from dba_console.jobs.archives.program_messages import WORKER_DIED
 from dba_console.jobs.archives.progress_forecast import PhaseForecast, ProgressForecast
 from dba_console.jobs.archives.toc import DumpEntry, Phase
@@ -35,7 +35,7 @@ from dba_console.jobs.following.pipeline import DataFlow
 from dba_console.jobs.following.program_scanner import RunningProgram
 from dba_console.jobs.following.session_matching import ObservedProgram, program_key
 from dba_console.jobs.following.stderr_reader import NewMessages
-from dba_console.jobs.history.past_runs import (
+from dba_console.jobs.history.run_statistics import (
     MAX_ERROR_LENGTH,
     MAX_OBJECT_NAME,
     JobRun,

@@ -23,7 +23,7 @@ from dba_console.core.clock import Clock
 from dba_console.core.decoding import from_json
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Address
-from dba_console.jobs.history.job_history import KeptHistory, add_unknown_runs
+from dba_console.jobs.history.kept_history import KeptHistory, add_unknown_runs
 from dba_console.watch.probes.deadline_lane import LaneTimeout, PolledCall
 
 SIZE_LIMIT = 16 << 20

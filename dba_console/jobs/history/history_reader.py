@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from dba_console.core.target import Address
+from dba_console.jobs.history.duration_trend import PastRun, PastRuns, TargetJobHistory
 from dba_console.jobs.history.history_files import DamagedHistory, history_path, read_history
-from dba_console.jobs.history.job_history import KeptHistory, KeptJob
-from dba_console.jobs.history.past_jobs import PastRun, PastRuns, TargetJobHistory
-from dba_console.jobs.history.past_runs import JobRun, comparable_job_runs, runs_by_format, typical_runs, typical_s
+from dba_console.jobs.history.kept_history import KeptHistory, KeptJob
+from dba_console.jobs.history.run_statistics import JobRun, comparable_job_runs, runs_by_format, typical_runs, typical_s
 from dba_console.watch.samples.jobs import JobKey
 
 

@@ -17,9 +17,9 @@ from dba_console.core.errors import ConsoleError
 from dba_console.core.target import Target, address_of
 from dba_console.core.units import human_bytes
 from dba_console.jobs.history.history_reader import read_job_history
+from dba_console.jobs.tools.job_count_results import load_result
 from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, free_space, mount_of
 from dba_console.jobs.tools.server_connection import read_tables
-from dba_console.jobs.tools.sweep_store import load_result
 
 MARGIN = 1.2
 """Factor on an estimate from earlier dumps, because the data change."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dba_console.reports.postmortem.facts import ChartSeries, EvidenceChart
-from dba_console.watch.panels.charts import sparkline
-from dba_console.watch.panels.findings import NumberFormat, unit_format
-from dba_console.watch.panels.text_elements import fit
+from dba_console.watch.drawing.charts import sparkline
+from dba_console.watch.drawing.findings import NumberFormat, unit_format
+from dba_console.watch.drawing.text_elements import fit
 
 WIDTH, HEIGHT = 560, 170
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 12, 24

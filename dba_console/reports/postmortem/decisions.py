@@ -11,11 +11,11 @@ from dba_console.recording.recording import Recording
 from dba_console.reports.postmortem.facts import Decision
 from dba_console.reports.postmortem.timeline import DECISION_KINDS, MAX_NAME, text_of
 from dba_console.watch.console.panel import LAST_EVENTS
+from dba_console.watch.drawing.findings import not_silenced, sort_by_urgency
+from dba_console.watch.drawing.overview import show_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.derive import derive
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.findings import not_silenced, sort_by_urgency
-from dba_console.watch.panels.overview import show_text
 from dba_console.watch.samples.event import Event
 
 MAX_DECISIONS = 60

@@ -10,8 +10,8 @@ from statistics import median
 
 from dba_console.reports.postmortem.facts import ChartSeries, EvidenceChart, SeriesRange
 from dba_console.reports.postmortem.timeline import text_of
-from dba_console.watch.panels.findings import series_title, unit_format
-from dba_console.watch.panels.registry import PANELS
+from dba_console.watch.drawing.findings import series_title, unit_format
+from dba_console.watch.drawing.registry import PANELS
 
 Points = list[tuple[int, float]]
 BUCKETS = 300

@@ -46,9 +46,9 @@ from dba_console.reports.postmortem.scope import (
 from dba_console.reports.postmortem.story import find_moments, open_questions, summarize_incident, title_of
 from dba_console.reports.postmortem.timeline import SessionEvents, build_timeline, text_of
 from dba_console.watch.connections.panel import usable_of
+from dba_console.watch.drawing.findings import field_label, value_text
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.picture import Picture, PictureFacts
-from dba_console.watch.panels.findings import field_label, value_text
 from dba_console.watch.samples import host, postgres
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow, FindingsNow

@@ -7,10 +7,10 @@ from dba_console.recording.layout import SessionMeta
 from dba_console.recording.points import Point
 from dba_console.reports.postmortem.facts import BlockingFacts, ReportedBlocker, ReportedWaiter
 from dba_console.reports.postmortem.timeline import text_of
+from dba_console.watch.drawing.time_formats import parse_rfc3339
 from dba_console.watch.frames.picture import PartReading, Picture
 from dba_console.watch.locks.episodes import LockEpisodeTracker
 from dba_console.watch.locks.panel import BlockedRow, EpisodeRow, episode_row
-from dba_console.watch.panels.time_formats import parse_rfc3339
 from dba_console.watch.samples import postgres
 
 

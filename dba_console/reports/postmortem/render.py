@@ -19,7 +19,7 @@ from dba_console.reports.postmortem.brief import not_known, nothing_seen, shorte
 from dba_console.reports.postmortem.chart_svg import HEIGHT, WIDTH, ChartView, TimeAxis, chart_view, spark_lines
 from dba_console.reports.postmortem.facts import EvidenceChart, IncidentFacts
 from dba_console.reports.postmortem.gather import Asked, gather
-from dba_console.watch.panels.time_formats import date_and_time
+from dba_console.watch.drawing.time_formats import date_and_time
 
 MARKDOWN, HTML = "postmortem.md", "postmortem.html"
 MAX_MARKS = 40

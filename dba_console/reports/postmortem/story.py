@@ -10,7 +10,7 @@ from dba_console.reports.postmortem.facts import Cause, GapFacts, IncidentTime, 
 from dba_console.reports.postmortem.impact import OUTAGE
 from dba_console.reports.postmortem.responses import AnsweringRun, first_response, last_change
 from dba_console.reports.postmortem.scope import ReportScope, RunSpan
-from dba_console.watch.panels.time_formats import format_rfc3339
+from dba_console.watch.drawing.time_formats import format_rfc3339
 from dba_console.watch.samples.event import Event
 
 _NO_FINDING = "no finding above info was open in the span"

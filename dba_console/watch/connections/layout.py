@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dba_console.core.units import UNKNOWN, human_duration, human_pct
 from dba_console.watch.connections.panel import ConnectionGroup, ConnectionsPanel
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.layout import Layout
-from dba_console.watch.panels import charts, phrases
-from dba_console.watch.panels.phrases import (
+from dba_console.watch.drawing import charts, phrases
+from dba_console.watch.drawing.phrases import (
     bar,
     fact,
     first_fitting,
@@ -19,7 +16,7 @@ from dba_console.watch.panels.phrases import (
     name_of,
     text_line,
 )
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.text_elements import (
     Detail,
     Line,
     Span,
@@ -28,6 +25,9 @@ from dba_console.watch.panels.text_elements import (
     TableRow,
     line_width,
 )
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
 from dba_console.watch.tables import Column, cells
 
 _FULL_WARN, _FULL_CRIT = 80.0, 95.0

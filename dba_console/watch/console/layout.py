@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dba_console.watch.console.panel import EventRow, EventsPanel
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.event_symbols import HIDDEN_KINDS, event_sign, severity_style
+from dba_console.watch.drawing.phrases import text_line
+from dba_console.watch.drawing.text_elements import Detail, Line, Span, Style, Table, TableRow, clean
+from dba_console.watch.drawing.time_formats import local_date_and_time, local_time_of_day
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.layout import Layout
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.event_symbols import HIDDEN_KINDS, event_sign, severity_style
-from dba_console.watch.panels.phrases import text_line
-from dba_console.watch.panels.text_elements import Detail, Line, Span, Style, Table, TableRow, clean
-from dba_console.watch.panels.time_formats import local_date_and_time, local_time_of_day
 from dba_console.watch.tables import Column, cells
 
 

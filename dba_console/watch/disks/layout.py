@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dba_console.core.units import human_bytes, human_pct
 from dba_console.watch.disks.panel import DisksPanel, MountRow
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.layout import Layout
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import bar, level_style, name_of, rate_change, text_line, time_ahead
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import bar, level_style, name_of, rate_change, text_line, time_ahead
+from dba_console.watch.drawing.text_elements import (
     Detail,
     Line,
     Span,
@@ -21,6 +18,9 @@ from dba_console.watch.panels.text_elements import (
     line_width,
     wrap_words,
 )
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
 from dba_console.watch.tables import Column, cells
 
 _FULL_WARN, _FULL_CRIT = 85.0, 95.0

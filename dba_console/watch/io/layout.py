@@ -7,12 +7,8 @@ from functools import partial
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_pct
 from dba_console.watch.block_devices import Device
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.io.panel import IoPanel, ServerIoRow
-from dba_console.watch.layout import Layout
-from dba_console.watch.panels import charts, phrases
-from dba_console.watch.panels.phrases import (
+from dba_console.watch.drawing import charts, phrases
+from dba_console.watch.drawing.phrases import (
     fact,
     first_fitting,
     integer,
@@ -22,7 +18,7 @@ from dba_console.watch.panels.phrases import (
     name_of,
     text_line,
 )
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.text_elements import (
     Detail,
     Line,
     Span,
@@ -33,6 +29,10 @@ from dba_console.watch.panels.text_elements import (
     fit,
     line_width,
 )
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.io.panel import IoPanel, ServerIoRow
+from dba_console.watch.layout import Layout
 from dba_console.watch.tables import Column, cells
 
 # The tables of the I/O panel: block devices as `iostat -x` shows them, and pg_stat_io.

@@ -8,12 +8,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from dba_console.core.units import human_duration
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.layout import Layout
-from dba_console.watch.locks.panel import BlockedRow, EpisodeRow, LockNode, LocksPanel
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import (
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import (
     fact,
     integer,
     join,
@@ -24,7 +20,7 @@ from dba_console.watch.panels.phrases import (
     statement,
     text_line,
 )
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Detail,
     Line,
@@ -32,7 +28,11 @@ from dba_console.watch.panels.text_elements import (
     Table,
     TableRow,
 )
-from dba_console.watch.panels.time_formats import local_date_and_time, local_time_of_day
+from dba_console.watch.drawing.time_formats import local_date_and_time, local_time_of_day
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
+from dba_console.watch.locks.panel import BlockedRow, EpisodeRow, LockNode, LocksPanel
 from dba_console.watch.tables import Column, cells
 
 _WAIT_WARN_S, _WAIT_CRIT_S = 1.0, 60.0

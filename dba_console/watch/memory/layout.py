@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dba_console.core.units import human_bytes, human_count, human_pct
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.layout import Layout
-from dba_console.watch.memory.panel import MemoryPanel, NumaRow
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import (
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import (
     fact,
     first_fitting,
     integer,
@@ -19,7 +15,11 @@ from dba_console.watch.panels.phrases import (
     rate_change,
     text_line,
 )
-from dba_console.watch.panels.text_elements import Cell, Detail, Line, Span, Table, TableColumn, TableRow
+from dba_console.watch.drawing.text_elements import Cell, Detail, Line, Span, Table, TableColumn, TableRow
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
+from dba_console.watch.memory.panel import MemoryPanel, NumaRow
 from dba_console.watch.tables import Column, cells
 
 # The tables.

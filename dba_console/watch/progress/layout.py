@@ -6,13 +6,9 @@ Every share is marked `est` or `measured`; if progress is unknown, elapsed time 
 from __future__ import annotations
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.job_sessions import JOBS
-from dba_console.watch.layout import Layout
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import bar, join, level_style, name_of, query_lines, statement, text_line
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import bar, join, level_style, name_of, query_lines, statement, text_line
+from dba_console.watch.drawing.text_elements import (
     Detail,
     Line,
     Span,
@@ -25,7 +21,11 @@ from dba_console.watch.panels.text_elements import (
     text_width,
     wrap_words,
 )
-from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.drawing.time_formats import local_date_and_time
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.job_sessions import JOBS
+from dba_console.watch.layout import Layout
 from dba_console.watch.progress.panel import LATE_FACTOR, ProgressPanel
 from dba_console.watch.progress.rows import ProgressRow
 from dba_console.watch.tables import Column, cells

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dba_console.core.units import human_bytes, human_duration
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.layout import Layout
-from dba_console.watch.lsn import LAG_LEVELS_S
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import (
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import (
     fact,
     integer,
     join,
@@ -20,8 +16,12 @@ from dba_console.watch.panels.phrases import (
     rate_change,
     text_line,
 )
-from dba_console.watch.panels.text_elements import Detail, Line, Span, Style, Table, TableRow, line_width
-from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.drawing.text_elements import Detail, Line, Span, Style, Table, TableRow, line_width
+from dba_console.watch.drawing.time_formats import local_date_and_time
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
+from dba_console.watch.lsn import LAG_LEVELS_S
 from dba_console.watch.replication.panel import ReplicationPanel, SlotRow, StandbyRow, is_standby
 from dba_console.watch.tables import Column, cells
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from dba_console.core.units import UNKNOWN, human_count, human_duration, human_pct
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.layout import Layout
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import (
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import (
     fact,
     first_fitting,
     integer,
@@ -21,8 +18,11 @@ from dba_console.watch.panels.phrases import (
     time_ahead,
     xids_text,
 )
-from dba_console.watch.panels.text_elements import Detail, Line, Span, Style, Table, TableRow, line_width
-from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.drawing.text_elements import Detail, Line, Span, Style, Table, TableRow, line_width
+from dba_console.watch.drawing.time_formats import local_date_and_time
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
 from dba_console.watch.safety.panel import ChecksumRow, HorizonRow, SafetyPanel, XidRow, XidTable
 from dba_console.watch.tables import Column, cells
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dba_console.core.units import human_count, human_duration, human_pct
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import fact, integer, join, join_fitting, name_of, text_line
+from dba_console.watch.drawing.text_elements import Detail, Line, Style, Table, TableRow
+from dba_console.watch.drawing.time_formats import local_date_and_time
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame
 from dba_console.watch.layout import Layout
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import fact, integer, join, join_fitting, name_of, text_line
-from dba_console.watch.panels.text_elements import Detail, Line, Style, Table, TableRow
-from dba_console.watch.panels.time_formats import local_date_and_time
 from dba_console.watch.server.panel import AutovacuumRow, ServerPanel, SettingRow
 from dba_console.watch.tables import Column, cells
 

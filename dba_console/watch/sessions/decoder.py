@@ -7,10 +7,27 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from dba_console.core.redact import redact
-from dba_console.watch.probes.postgres.binary_results import Row, client, decode, wall_us
+from dba_console.watch.probes.postgres.binary_results import ResultRows, Row, client, decode, wall_us
 from dba_console.watch.probes.postgres.oid_names import OidNames
 from dba_console.watch.probes.postgres.query_texts import HIDDEN, QueryTexts, is_cut, unmasked
 from dba_console.watch.samples.postgres import Activity, Sessions
+
+COLUMNS = (
+    "pid", "backend_start", "backend_type", "datid", "usesysid", "application_name", "client_addr", "client_port",
+    "state", "xact_start", "query_start", "state_change", "wait_event_type", "wait_event", "backend_xid",
+    "backend_xmin", "leader_pid", "query_id", "query", "query_bytes",
+)  # fmt: skip
+"""The columns of the query. A thousand rows a second are compared as they are, so here they are known by position."""
+_KIND, _DATABASE = COLUMNS.index("backend_type"), COLUMNS.index("datid")
+_TIMES = slice(COLUMNS.index("xact_start"), COLUMNS.index("wait_event_type"))
+"""Times that the next statement changes."""
+_BEFORE_TIMES, _AFTER_TIMES = slice(_TIMES.start), slice(_TIMES.stop, None)
+_WAIT_TYPE, _QUERY, _QUERY_BYTES = (COLUMNS.index(name) for name in ("wait_event_type", "query", "query_bytes"))
+
+
+def may_anybody_wait(rows: Sequence[Row]) -> bool:
+    """Return whether any session may wait for a lock; also True if the waits of other roles are hidden."""
+    return b"Lock" in [row[_WAIT_TYPE] for row in rows] or HIDDEN in [row[_QUERY] for row in rows]
 
 
 class ActivityDecoder:
@@ -24,11 +41,13 @@ class ActivityDecoder:
         """Sessions whose query was not masked in the last tick: they are the first in the next."""
         self._version = -1
 
-    def decode(self, rows: Sequence[Row], now: int, query_size: int) -> Sessions:
+    def decode(self, rows: ResultRows, now: int, query_size: int) -> Sessions:
         """Return the sessions in `rows`, read at `now` by the server's clock (microseconds since 2000).
 
-        `query_size`: the server's track_activity_query_size.
+        `query_size`: the server's track_activity_query_size. Raises ValueError if the columns are not COLUMNS.
         """
+        if tuple(name for name, _ in rows.columns) != COLUMNS:
+            raise ValueError("other columns than expected")
         before = self._before if self._version == self._names.version else {}
         current: dict[int, tuple[Row, Activity]] = {}
         self._texts.begin_tick()
@@ -41,13 +60,17 @@ class ActivityDecoder:
             same = known is not None and known[0] == row
             current[row[0]] = known if known is not None and same else (row, self._record(row, known, query_size))
         self._before, self._version = current, self._names.version
-        hidden = [row[18] for row in rows].count(HIDDEN)
+        hidden = [row[_QUERY] for row in rows].count(HIDDEN)
         return Sessions(wall_us(now) or 0, [current[row[0]][1] for row in rows], hidden)
 
     def _record(self, row: Row, known: tuple[Row, Activity] | None, query_size: int) -> Activity:
         """Return the record of a row. If only its times differ, as after the same statement again, the rest is kept."""
-        if known is not None and known[0][12:] == row[12:] and known[0][:9] == row[:9]:
-            xact, query_start, changed = row[9:12]
+        if (
+            known is not None
+            and known[0][_AFTER_TIMES] == row[_AFTER_TIMES]
+            and known[0][_BEFORE_TIMES] == row[_BEFORE_TIMES]
+        ):
+            xact, query_start, changed = row[_TIMES]
             return structs.replace(
                 known[1],
                 xact_start=wall_us(xact),
@@ -58,9 +81,9 @@ class ActivityDecoder:
         return activity_of(row, self._names, query)
 
     def _query(self, row: Row, query_size: int) -> str:
-        raw, codec = row[18] or b"", self._names.codec_of_database(row[3])
-        cut = row[18] is not None and is_cut(raw, row[19], query_size)
-        query = self._texts.text(raw, cut=cut, codec=codec, kind=row[2])
+        raw, codec = row[_QUERY] or b"", self._names.codec_of_database(row[_DATABASE])
+        cut = row[_QUERY] is not None and is_cut(raw, row[_QUERY_BYTES], query_size)
+        query = self._texts.text(raw, cut=cut, codec=codec, kind=row[_KIND])
         if query is None:
             self._unmasked.add(row[0])
         return unmasked(raw) if query is None else query
@@ -68,7 +91,8 @@ class ActivityDecoder:
 
 def _same_query(before: Row, row: Row) -> bool:
     """Whether both rows have the same query, of the same database and type of backend."""
-    return before[18:20] == row[18:20] and before[2:4] == row[2:4]
+    parts = (_QUERY, _QUERY_BYTES, _KIND, _DATABASE)
+    return all(before[part] == row[part] for part in parts)
 
 
 def activity_of(row: Row, names: OidNames, shown: str) -> Activity:

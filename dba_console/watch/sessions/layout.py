@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.layout import Layout
-from dba_console.watch.panels import phrases
-from dba_console.watch.panels.phrases import fact, join, name_of, query_lines, short_state, statement, text_line
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing import phrases
+from dba_console.watch.drawing.phrases import fact, join, name_of, query_lines, short_state, statement, text_line
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Detail,
     Line,
@@ -23,7 +20,10 @@ from dba_console.watch.panels.text_elements import (
     clean,
     fit,
 )
-from dba_console.watch.panels.time_formats import local_date_and_time
+from dba_console.watch.drawing.time_formats import local_date_and_time
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.layout import Layout
 from dba_console.watch.session_states import CLIENT
 from dba_console.watch.sessions.panel import BACKEND_IO, SessionRow, SessionsPanel
 from dba_console.watch.wait_events import explained_wait

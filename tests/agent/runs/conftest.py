@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.run_view import ENDED_STATES, Question
 from tests.agent.agents import RunningAgent, agent
 from tests.agent.runs.scripted_console import Operator

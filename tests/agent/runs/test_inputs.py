@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.agent.agents import RunningAgent
 from tests.agent.runs.scripted_console import Operator
 from tests.agent.runs.small_runbooks import runbook_text

@@ -16,7 +16,7 @@ import pytest
 from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunResume
 from dba_console.core.errors import ConnectError, ExitCode
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.recording import Recording
 from dba_console.recording.run_reader import StoredRun, read_run, row_of_run
 from dba_console.runbooks.apply_records import replay_records

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from dba_console.agent.runs.operator_identity import ConsoleOperator, difference, login_uid, person_of
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.agent.agents import RunningAgent
 from tests.agent.runs.scripted_console import Operator
 from tests.agent.runs.second_console import OtherConsole

@@ -13,7 +13,7 @@ import pytest
 from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunBegin
 from dba_console.core.errors import ConnectError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.runbooks.library import SHIPPED
 from dba_console.watch.frames.model import Finding, Frame
 from tests.actions.run_actions import reset_settings

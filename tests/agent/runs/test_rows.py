@@ -11,7 +11,7 @@ import pytest
 
 from dba_console.agent.client import AgentConnectionLost
 from dba_console.agent.protocol import RunControl
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.run_reader import StoredRun, read_run
 from dba_console.runbooks.run_report import report_lines
 from dba_console.runbooks.run_view import RunTable, RunView

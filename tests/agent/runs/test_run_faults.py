@@ -14,7 +14,7 @@ import pytest
 
 from dba_console.agent.find_or_start import list_agents
 from dba_console.core.clock import SYSTEM
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.run_reader import read_run
 from tests.agent.agents import ConsoleClient, agent, environment
 from tests.agent.runs.scripted_console import Operator, answers

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dba_console.agent.protocol import RunBegin, RunResume
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from dba_console.recording.run_reader import read_run
 from dba_console.runbooks.run_summary import RunSummary
 from dba_console.runbooks.single_action import signal_plan

@@ -8,7 +8,7 @@ import pytest
 
 from dba_console.agent.runs.server_connections import RunServer
 from dba_console.core.errors import ConsoleError
-from dba_console.demo.cluster import Cluster
+from dba_console.demo.temporary_server import Cluster
 from tests.actions.connections import acting_connection
 from tests.background import wait_until
 from tests.sql import query

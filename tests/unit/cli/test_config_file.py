@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dba_console.cli.config_cmd import setting_rows
+from dba_console.cli.config_command import setting_rows
 from dba_console.cli.config_file import LoadedConfig, load_config, sessions_directory
 from dba_console.core.errors import ConfigError
 

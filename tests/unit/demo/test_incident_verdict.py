@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dba_console.demo.incident_detection import finding_text, judge
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.rehearsal import finding_text, judge
 from dba_console.watch.findings.finding_events import FindingChange, Kind, change_event
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.findings import FindingNow

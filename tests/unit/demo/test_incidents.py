@@ -65,7 +65,7 @@ def test_the_list_has_a_line_for_each_and_loads_none_of_them() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in incident_list().splitlines()] == [*INCIDENTS, *CLUSTER_INCIDENTS]
-    assert "dba_console.demo.practice_ground" not in done.stdout.splitlines()[-1]
+    assert "dba_console.demo.practice_server" not in done.stdout.splitlines()[-1]
 
 
 def test_an_incident_that_needs_root_is_not_started_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import dba_console.demo.recordings
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import load_exporter, whole
+from dba_console.reports.export_formats import load_exporter, whole
 
 PRACTICE = Path(dba_console.demo.recordings.__file__).parent / "reclaim-stall"
 """Recorded from a real server: 56 ticks, findings, waiting sessions."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from dba_console.recording.journal import LogLine
 from dba_console.recording.layout import SessionMeta
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import Span, whole
+from dba_console.reports.export_formats import Span, whole
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.sample import Sample, make_part
 from tests.build import NOW_US

@@ -14,10 +14,10 @@ from msgspec import structs
 from dba_console.core.errors import SessionError, UsageError
 from dba_console.recording.plan import JournalRecord
 from dba_console.reports.asciicast import CastWriter, export_asciicast
-from dba_console.reports.export import Span
+from dba_console.reports.export_formats import Span
 from dba_console.reports.recorded_moments import one_picture
 from dba_console.reports.recorded_screen import RecordedScreen, screen_look
-from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.drawing.text_elements import line_text
 from dba_console.watch.samples.sample import Sample
 from tests.build import NOW_US
 from tests.clocks import HeldClock

@@ -15,7 +15,7 @@ from opentelemetry.proto_json.trace.v1.trace import TracesData
 from dba_console.core.errors import UsageError
 from dba_console.recording.plan import JournalRecord
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import whole
+from dba_console.reports.export_formats import whole
 from dba_console.reports.metrics import METRICS
 from dba_console.reports.otlp import OtlpReader, span_id, trace_id
 from dba_console.watch.samples.event import Event

@@ -16,7 +16,7 @@ import pytest
 
 from dba_console.core.errors import ConnectError, UsageError
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import whole
+from dba_console.reports.export_formats import whole
 from dba_console.reports.otlp import OtlpReader, post_otlp
 from dba_console.reports.otlp_client import OtlpClient, parse_endpoint, parse_headers
 from tests.background import wait_until

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dba_console.core.errors import SessionError, Unsupported
-from dba_console.reports.export import Exporter, Span
+from dba_console.reports.export_formats import Exporter, Span
 from dba_console.reports.pictures import ZOOM, export_png, export_svg, export_text, require_png
 from dba_console.reports.svg import HEIGHT, MARGIN, WIDTH, drawing, shape
-from dba_console.watch.panels.text_elements import Span as TextSpan
+from dba_console.watch.drawing.text_elements import Span as TextSpan
 from tests.requirements import lacking
 from tests.unit.recording.recordings import ticks
 from tests.unit.reports.sessions import SECOND, event, hostile_ticks, recorded, sampled

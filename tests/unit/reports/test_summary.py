@@ -9,7 +9,7 @@ from pathlib import Path
 import html5lib
 import pytest
 
-from dba_console.jobs.history.past_jobs import JobWindows
+from dba_console.jobs.history.duration_trend import JobWindows
 from dba_console.reports.summary import (
     HTML,
     JSON,
@@ -20,7 +20,7 @@ from dba_console.reports.summary import (
     summary_documents,
     summary_object,
 )
-from dba_console.watch.panels.time_formats import format_rfc3339
+from dba_console.watch.drawing.time_formats import format_rfc3339
 from tests.unit.recording.run_journals import RUN, begin_journal
 from tests.unit.reports.weeks import DAY_US, END_US, GB, HOUR_US, START_US, week, write_history
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dba_console.recording.journal import LogLine
-from dba_console.reports.export import Exporter, Span
+from dba_console.reports.export_formats import Exporter, Span
 from dba_console.reports.syslog_export import export_journald, export_syslog
 from tests.build import NOW_US
 from tests.requirements import require_tool

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dba_console.core.errors import UsageError
 from dba_console.recording.recording import Recording
-from dba_console.reports.export import whole
+from dba_console.reports.export_formats import whole
 from dba_console.reports.table_export import FORMULA_STARTS, find_table, tables, text_cell
 from dba_console.watch.samples.event import Event
 from dba_console.watch.samples.postgres import HeldLock, Locks, LockWaiter

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from dba_console.jobs.history.job_history import KeptHistory, KeptJob
-from dba_console.jobs.history.past_runs import JobRun
+from dba_console.jobs.history.kept_history import KeptHistory, KeptJob
+from dba_console.jobs.history.run_statistics import JobRun
 from dba_console.recording.layout import SessionMeta, new_meta, session_directory
 from dba_console.recording.recorder import Recorder
 from dba_console.watch.disks.readings import DatabaseSize, Sizes

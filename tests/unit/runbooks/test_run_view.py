@@ -30,7 +30,7 @@ from dba_console.runbooks.view_builder import LiveStatus, question_view, run_vie
 from dba_console.runbooks.walk_context import interrupted, resumed
 from dba_console.runbooks.walk_requests import AskRequest, OperatorInterrupt, Outcome, ReadResult
 from dba_console.runbooks.walkthrough_layout import ended_lines
-from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.drawing.text_elements import line_text
 from tests.unit.runbooks.scripted_agent import ScriptedAgent, begin, block, plan_of, run, step
 from tests.unit.runbooks.test_walk_killed import plans
 

@@ -6,7 +6,7 @@ import pytest
 
 from dba_console.recording.plan import Confirmation, plan_hash
 from dba_console.runbooks.outline import full_lines, runbook_lines
-from dba_console.watch.panels.text_elements import line_text
+from dba_console.watch.drawing.text_elements import line_text
 from tests.unit.runbooks.short_runbooks import fence, only_block, plan_of, problem_lines, runbook_text, steps
 
 CHECK = fence("expr {check}", "memory.free_bytes > 1GB")

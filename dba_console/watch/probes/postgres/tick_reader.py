@@ -22,7 +22,6 @@ from dba_console.watch.probes.postgres.connect_errors import ConnectionLost as C
 from dba_console.watch.probes.postgres.connection import MonitorConnection, connect
 from dba_console.watch.probes.postgres.oid_names import oid_array
 from dba_console.watch.probes.postgres.pipeline import SegmentAnswer, statement
-from dba_console.watch.probes.postgres.query_texts import HIDDEN
 from dba_console.watch.probes.postgres.row_decoder import PartDecoder
 from dba_console.watch.probes.postgres.server_locality import Locality
 from dba_console.watch.probes.postgres.statements import (
@@ -37,7 +36,7 @@ from dba_console.watch.progress.decoder import operations_of
 from dba_console.watch.samples.postgres import Locks
 from dba_console.watch.samples.sample import Part, make_part
 from dba_console.watch.server.decoder import server_of
-from dba_console.watch.sessions.decoder import ActivityDecoder
+from dba_console.watch.sessions.decoder import ActivityDecoder, may_anybody_wait
 
 # Builds the parts of a sample from statement outcomes: a table from part name to the function that decodes its rows.
 # A part that its subject declares is decoded by the names of its columns, unless it has a function here.
@@ -225,8 +224,7 @@ class TickReader:
         activity = self._runner.outcomes.get("activity")
         if not isinstance(activity, StatementRows):
             return True
-        rows = activity.rows[0]
-        return b"Lock" in [row[12] for row in rows] or HIDDEN in [row[18] for row in rows]
+        return may_anybody_wait(activity.rows[0])
 
     def _resolve_new_names(self, until_us: int) -> None:
         """Build the parts that contain OIDs once, to collect the unknown names."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from dba_console.agent.runs.operator_answers import OperatorQuestions
 from dba_console.agent.runs.operator_identity import ConsoleOperator
-from dba_console.agent.runs.questions import OperatorQuestions
 from dba_console.agent.runs.run_execution import IN_MEMORY, JournalWriter
 from dba_console.core.clock import SYSTEM
 from dba_console.recording.append_file import AppendFile

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dba_console.cli.running.changes import change_lines, record_change, view_changes
 from dba_console.recording.plan import Prose
 from dba_console.runbooks.run_view import RunTable, RunView
-from dba_console.watch.panels.text_elements import line_text, line_width
+from dba_console.watch.drawing.text_elements import line_text, line_width
 from dba_console.watch.samples.event import Event
 from tests.walkthrough.sample_views import DROP, ENDED, FAILED, SAMPLE_VIEWS, START_US, WAIT
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from dba_console.jobs.archives.dump_plan import DumpPlan
+from dba_console.jobs.archives.object_durations import PreviousRun
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.previous_run import PreviousRun
 from dba_console.jobs.archives.progress_forecast import ForecastState, ProgressForecast, forecast
 from dba_console.jobs.archives.toc import DumpEntry, Phase
 

@@ -12,8 +12,8 @@ from msgspec import structs
 from dba_console.jobs.archives.cost_model import CostModel
 from dba_console.jobs.archives.dump_plan import DumpPlan
 from dba_console.jobs.archives.index_build import BuildStage
+from dba_console.jobs.archives.object_durations import PreviousRun, RunObject, RunPhase
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.previous_run import PreviousRun, RunObject, RunPhase
 from dba_console.jobs.archives.progress_forecast import ForecastState, forecast
 from dba_console.jobs.archives.toc import DumpEntry
 from tests.unit.jobs.archives.made_archives import MB, ForecastRun, ObjectCosts, SimulatedRestore, at, plan_of_sizes

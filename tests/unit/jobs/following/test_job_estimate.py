@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from dba_console.jobs.archives.object_durations import RunObject, RunPhase
 from dba_console.jobs.archives.object_progress import ObjectProgress
-from dba_console.jobs.archives.previous_run import RunObject, RunPhase
 from dba_console.jobs.archives.toc import DumpEntry
 from dba_console.jobs.following.job_estimate import (
     GrowthRate,
@@ -21,7 +21,7 @@ from dba_console.jobs.following.job_estimate import (
     median_phases,
     written_pct,
 )
-from dba_console.jobs.history.past_runs import JobRun
+from dba_console.jobs.history.run_statistics import JobRun
 from dba_console.watch.samples.postgres import Database
 from tests.readings import server
 from tests.unit.jobs.archives.made_archives import plan_of_sizes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import structs
 
 from dba_console.jobs.history.history_reader import job_history_view, only_ended_before
-from dba_console.jobs.history.job_history import KeptHistory, KeptJob
-from dba_console.jobs.history.past_runs import JobRun
+from dba_console.jobs.history.kept_history import KeptHistory, KeptJob
+from dba_console.jobs.history.run_statistics import JobRun
 from tests.jobs import DAY_US, NOW_US
 
 NIGHTS = [JobRun(NOW_US - day * DAY_US, 3600.0, True, exit=0) for day in range(9, 0, -1)]

@@ -11,7 +11,7 @@ import pytest
 from dba_console.core.clock import SYSTEM
 from dba_console.core.errors import ConsoleError
 from dba_console.core.target import address_of
-from dba_console.jobs.archives.previous_run import RunPhase
+from dba_console.jobs.archives.object_durations import RunPhase
 from dba_console.jobs.history.history_files import (
     IO_TIMEOUT_US,
     MAX_SERVERS,
@@ -25,8 +25,8 @@ from dba_console.jobs.history.history_files import (
     save_history,
     server_history_path,
 )
-from dba_console.jobs.history.job_history import MAX_JOBS, KeptHistory, KeptJob
-from dba_console.jobs.history.past_runs import MAX_ERROR_LENGTH, MAX_PHASES, MAX_RUNS, JobRun, RunFacts, make_run
+from dba_console.jobs.history.kept_history import MAX_JOBS, KeptHistory, KeptJob
+from dba_console.jobs.history.run_statistics import MAX_ERROR_LENGTH, MAX_PHASES, MAX_RUNS, JobRun, RunFacts, make_run
 from tests.background import wait_until
 from tests.build import NOW_US
 from tests.clocks import HeldClock

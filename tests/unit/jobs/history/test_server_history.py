@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from dba_console.jobs.history.job_history import merge_runs
-from dba_console.jobs.history.past_runs import MAX_RUNS, JobRun
+from dba_console.jobs.history.kept_history import merge_runs
+from dba_console.jobs.history.run_statistics import MAX_RUNS, JobRun
 from tests.jobs import DAY_US, NOW_US
 
 NIGHTS = [JobRun(NOW_US - day * DAY_US, 3600.0, True, exit=0) for day in range(9, 0, -1)]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from dba_console.jobs.tools.job_count_sweep import SINGLE_JOB_S, LargestTable, find_bottleneck, measurement_notes
 from dba_console.jobs.tools.jobs_curve import TOLERANCE, JobsCurve, TrialRun, predict_seconds
-from dba_console.jobs.tools.sweep import SINGLE_JOB_S, LargestTable, find_bottleneck, measurement_notes
 
 MB = 1 << 20
 EQUAL = [100.0 * MB] * 10

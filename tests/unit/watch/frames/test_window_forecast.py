@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from dba_console.jobs.history.past_jobs import (
+from dba_console.jobs.history.duration_trend import (
     MIN_RUNS,
     JobWindows,
     PastRun,

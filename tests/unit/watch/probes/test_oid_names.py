@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dba_console.watch.probes.postgres.binary_results import Row
+import pytest
+
+from dba_console.watch.probes.postgres.binary_results import ResultRows, Row
 from dba_console.watch.probes.postgres.oid_names import KEEP_US, OidNames
-from dba_console.watch.sessions.decoder import ActivityDecoder
+from dba_console.watch.sessions.decoder import COLUMNS, ActivityDecoder
 
 ROLE, DATABASE, TABLE = 10, 5, 16385
 
@@ -76,4 +78,11 @@ def test_a_session_decoded_gradually_equals_one_decoded_at_once() -> None:
         [session(1, changed=9, query=b"BEGIN", state=b"idle in transaction"), session(2, changed=12)],
         [session(3, changed=20), session(1, changed=21, state=b"active")],
     ):
-        assert kept.decode(rows, 30, 1024) == ActivityDecoder(names).decode(rows, 30, 1024)
+        read = ResultRows(rows, tuple((name, 0) for name in COLUMNS))
+        assert kept.decode(read, 30, 1024) == ActivityDecoder(names).decode(read, 30, 1024)
+
+
+def test_sessions_with_a_column_inserted_are_not_decoded() -> None:
+    read = ResultRows([session(1, changed=5)], tuple((name, 0) for name in ("ssl", *COLUMNS)))
+    with pytest.raises(ValueError, match="columns"):
+        ActivityDecoder(known_names()).decode(read, 30, 1024)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dba_console.cli.formatting import format_columns
-from dba_console.jobs.tools.sweep_store import (
+from dba_console.jobs.tools.job_count_results import (
     HEAD,
     MAX_FILES,
     NUMBER_COLUMNS,

@@ -21,6 +21,7 @@ from dba_console.core.target import Target
 from dba_console.core.units import human_bytes, human_duration, human_pct
 from dba_console.jobs.tools import host_usage
 from dba_console.jobs.tools.client_programs import InstalledProgram, find_program
+from dba_console.jobs.tools.job_count_results import MAX_JOBS, NOWHERE, WINDOW_S, SweepResult, SweepRow
 from dba_console.jobs.tools.jobs_curve import TOLERANCE, JobsCurve, TrialRun
 from dba_console.jobs.tools.scratch_directory import MIN_FREE_SHARE, free_space, memory_directory, scratch_directory
 from dba_console.jobs.tools.server_connection import (
@@ -30,7 +31,6 @@ from dba_console.jobs.tools.server_connection import (
     open_server,
     read_tables,
 )
-from dba_console.jobs.tools.sweep_store import MAX_JOBS, NOWHERE, WINDOW_S, SweepResult, SweepRow
 from dba_console.jobs.tools.trial_dump import TrialSettings, run_trial
 
 # The connection budget of a parallel dump: connections free for this role, minus a reserve for other sessions.

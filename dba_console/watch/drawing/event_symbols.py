@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dba_console.watch.frames.model import Finding, Frame
-from dba_console.watch.panels.phrases import first_fitting
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.phrases import first_fitting
+from dba_console.watch.drawing.text_elements import (
     Line,
     Span,
     Style,
@@ -14,7 +13,8 @@ from dba_console.watch.panels.text_elements import (
     fit_line,
     line_width,
 )
-from dba_console.watch.panels.time_formats import local_time_of_day, parse_rfc3339
+from dba_console.watch.drawing.time_formats import local_time_of_day, parse_rfc3339
+from dba_console.watch.frames.model import Finding, Frame
 
 _KIND_SIGNS = {
     "mark": "m",

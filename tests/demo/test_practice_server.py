@@ -16,7 +16,7 @@ import pytest
 
 from dba_console.core.errors import ConnectError
 from dba_console.demo.clients import DATABASE, Load, LoadPlan
-from dba_console.demo.practice_ground import PracticeGround
+from dba_console.demo.practice_server import PracticeGround
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 from tests.processes import mentioned_by

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from dba_console.core.decoding import convert
-from dba_console.jobs.archives.previous_run import RunPhase
-from dba_console.jobs.history.past_runs import (
+from dba_console.jobs.archives.object_durations import RunPhase
+from dba_console.jobs.history.run_statistics import (
     MAX_RUNS,
     JobRun,
     RunFacts,

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from dba_console.jobs.archives.previous_run import Amount, RunObject, RunPhase, Seconds
+from dba_console.jobs.archives.object_durations import Amount, RunObject, RunPhase, Seconds
 from dba_console.watch.samples.jobs import JobKey
 
 MAX_RUNS = 60

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
+from dba_console.watch.drawing.phrases import fact, integer, join, level_style, name_of, reflow, text_line
+from dba_console.watch.drawing.text_elements import Cell, Detail, Line, Style, Table, TableColumn, TableRow, wrap_words
 from dba_console.watch.frames.chart_history import ChartHistory
 from dba_console.watch.frames.model import Frame, SelfFrame
-from dba_console.watch.panels.phrases import fact, integer, join, level_style, name_of, reflow, text_line
-from dba_console.watch.panels.text_elements import Cell, Detail, Line, Style, Table, TableColumn, TableRow, wrap_words
 from dba_console.watch.subjects import PANEL_NAMES
 
 

@@ -9,10 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from dba_console.core.units import human_bytes, human_count, human_duration, human_pct
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.locks.panel import LockNode
-from dba_console.watch.panels.phrases import bar, fact, integer, join, name_of, reflow, text_line, xids_text
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.phrases import bar, fact, integer, join, name_of, reflow, text_line, xids_text
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Line,
     Span,
@@ -25,7 +23,9 @@ from dba_console.watch.panels.text_elements import (
     table_lines,
     wrap_words,
 )
-from dba_console.watch.panels.time_formats import date_and_time, hour_and_minute, local_date_and_time
+from dba_console.watch.drawing.time_formats import date_and_time, hour_and_minute, local_date_and_time
+from dba_console.watch.frames.model import Frame
+from dba_console.watch.locks.panel import LockNode
 from dba_console.watch.progress.layout import (
     amount_text,
     grade_text,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from dba_console.core.units import human_duration
+from dba_console.watch.drawing.phrases import SEPARATOR, join, name_of
+from dba_console.watch.drawing.text_elements import Line, Span, fit_line, line_width
+from dba_console.watch.drawing.time_formats import date_and_time, stopwatch, time_of_day
 from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels.phrases import SEPARATOR, join, name_of
-from dba_console.watch.panels.text_elements import Line, Span, fit_line, line_width
-from dba_console.watch.panels.time_formats import date_and_time, stopwatch, time_of_day
 
 DEFAULT_PORT = 5432
 """Shown for a server without a cluster_name on another port: a host may have several servers."""

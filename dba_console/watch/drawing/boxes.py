@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dba_console.watch.panels.text_elements import Line, Span, fit_line, line_width
+from dba_console.watch.drawing.text_elements import Line, Span, fit_line, line_width
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ operator's theme. Colour only repeats what the text says.
 
 from __future__ import annotations
 
-from dba_console.watch.panels.text_elements import Style
+from dba_console.watch.drawing.text_elements import Style
 
 COLOURED: dict[Style, str] = {
     "": "",

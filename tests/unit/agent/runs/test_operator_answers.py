@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from dba_console.agent.runs.operator_answers import OperatorQuestions, RunAbandoned
 from dba_console.agent.runs.operator_identity import ConsoleOperator
-from dba_console.agent.runs.questions import OperatorQuestions, RunAbandoned
 from dba_console.core.clock import SYSTEM
 from dba_console.runbooks.view_builder import question_view
 from dba_console.runbooks.walk_requests import Answer, AskRequest, OperatorInterrupt, TimePassed

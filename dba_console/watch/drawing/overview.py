@@ -16,17 +16,15 @@ import msgspec
 
 from dba_console.core.errors import UsageError
 from dba_console.core.units import human_bytes, human_count, human_pct
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Frame
-from dba_console.watch.panels import charts, findings, phrases
-from dba_console.watch.panels.boxes import Box, draw_boxes
-from dba_console.watch.panels.charts import Chart, draw_chart, stall_points
-from dba_console.watch.panels.event_symbols import axis_marks
-from dba_console.watch.panels.findings import list_lines, urgent_findings
-from dba_console.watch.panels.header import HeaderState, header
-from dba_console.watch.panels.phrases import name_of
-from dba_console.watch.panels.registry import PANELS
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing import charts, findings, phrases
+from dba_console.watch.drawing.boxes import Box, draw_boxes
+from dba_console.watch.drawing.charts import Chart, draw_chart, stall_points
+from dba_console.watch.drawing.event_symbols import axis_marks
+from dba_console.watch.drawing.findings import list_lines, urgent_findings
+from dba_console.watch.drawing.header import HeaderState, header
+from dba_console.watch.drawing.phrases import name_of
+from dba_console.watch.drawing.registry import PANELS
+from dba_console.watch.drawing.text_elements import (
     Line,
     Span,
     Style,
@@ -40,7 +38,9 @@ from dba_console.watch.panels.text_elements import (
     table_lines,
     wrap_words,
 )
-from dba_console.watch.panels.time_formats import format_rfc3339
+from dba_console.watch.drawing.time_formats import format_rfc3339
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Frame
 from dba_console.watch.subjects import PANEL_NAMES
 
 # The charts of the last minutes: connections, I/O and memory on one time axis, with events marked on it.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration
+from dba_console.watch.drawing.text_elements import Line, Span, Style, clean, cut, line_width, wrap_words
 from dba_console.watch.panel import PanelFrame
-from dba_console.watch.panels.text_elements import Line, Span, Style, clean, cut, line_width, wrap_words
 from dba_console.watch.samples.postgres import MAX_QUERY_BYTES
 
 SEPARATOR = Span(" · ", "dim")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dba_console.core.errors import ConnectError
 from dba_console.demo.binaries import Binaries
 from dba_console.demo.clients import DATABASE, Clients, Load, LoadPlan
-from dba_console.demo.cluster import Cluster, StartedInBlock
+from dba_console.demo.temporary_server import Cluster, StartedInBlock
 
 if TYPE_CHECKING:
     from dba_console.demo.incidents.incident import Incident

@@ -18,7 +18,7 @@ from dba_console.agent.protocol import EventMessage, Mark, SampleMessage
 from dba_console.core.errors import ConnectError, SessionError
 from dba_console.core.target import make_target
 from dba_console.demo.incidents.incident import Incident
-from dba_console.demo.practice_ground import PracticeGround
+from dba_console.demo.practice_server import PracticeGround
 from dba_console.recording.recording import Recording
 from dba_console.watch.samples.event import Event
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dba_console.jobs.history.job_history import MAX_JOBS, JobHistory
-from dba_console.jobs.history.past_runs import RunFacts
+from dba_console.jobs.history.kept_history import MAX_JOBS, JobHistory
+from dba_console.jobs.history.run_statistics import RunFacts
 from dba_console.watch.samples.jobs import JobKey, JobStatistics
 from tests.build import NOW_US
 

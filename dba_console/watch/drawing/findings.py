@@ -9,13 +9,17 @@ from math import isfinite
 from typing import Any
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_count, human_duration, human_pct
-from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.frames.model import Finding, Frame, chart_titles
-from dba_console.watch.panels import charts
-from dba_console.watch.panels.charts import Chart, draw_chart
-from dba_console.watch.panels.event_symbols import axis_marks, finding_line, finding_sign, severity_sign, severity_style
-from dba_console.watch.panels.phrases import milliseconds, name_of, text_line
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing import charts
+from dba_console.watch.drawing.charts import Chart, draw_chart
+from dba_console.watch.drawing.event_symbols import (
+    axis_marks,
+    finding_line,
+    finding_sign,
+    severity_sign,
+    severity_style,
+)
+from dba_console.watch.drawing.phrases import milliseconds, name_of, text_line
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Detail,
     Line,
@@ -31,13 +35,15 @@ from dba_console.watch.panels.text_elements import (
     wrap_lines,
     wrap_words,
 )
-from dba_console.watch.panels.time_formats import (
+from dba_console.watch.drawing.time_formats import (
     date_and_time,
     local_date_and_time,
     local_time_of_day,
     parse_rfc3339,
     time_of_day,
 )
+from dba_console.watch.frames.chart_history import ChartHistory
+from dba_console.watch.frames.model import Finding, Frame, chart_titles
 
 # Format of numbers in findings and charts: the ending of a field name determines the unit.
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dba_console.core.config import JobsConfig
 from dba_console.core.units import parse_duration
-from dba_console.jobs.history.past_runs import JobRun
+from dba_console.jobs.history.run_statistics import JobRun
 from dba_console.watch.job_sessions import job_name
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dba_console.core.errors import ConnectError, ConsoleError
-from dba_console.demo.cluster import Cluster, make_standby
+from dba_console.demo.temporary_server import Cluster, make_standby
 from tests.background import wait_until
 from tests.clusters import FreshCluster
 
@@ -123,7 +123,7 @@ def test_a_base_directory_too_deep_for_a_socket_gets_its_sockets_elsewhere(
 
 def test_a_killed_creator_leaves_neither_server_nor_files() -> None:
     script = (
-        "import sys; from dba_console.demo.cluster import Cluster; c = Cluster(durable=False); c.__enter__();"
+        "import sys; from dba_console.demo.temporary_server import Cluster; c = Cluster(durable=False); c.__enter__();"
         "print(c.pid, c.base, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from dba_console.watch.drawing.text_elements import Line, Span, Style, fit
+from dba_console.watch.drawing.time_formats import hour_and_minute
 from dba_console.watch.frames.chart_history import ChartHistory
-from dba_console.watch.panels.text_elements import Line, Span, Style, fit
-from dba_console.watch.panels.time_formats import hour_and_minute
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 21600)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dba_console.watch import subjects
+from dba_console.watch.drawing import console_usage, findings
 from dba_console.watch.layout import Layout
-from dba_console.watch.panels import console_usage, findings
 
 PANELS = {
     **subjects.layouts(),

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from dba_console.jobs.history.past_runs import (
+from dba_console.jobs.history.run_statistics import (
     JobRun,
     Moment,
     RunFacts,

@@ -6,7 +6,7 @@ A finished run is not a successful run: its ending is beside its duration, and w
 from __future__ import annotations
 
 from dba_console.core.units import UNKNOWN, human_bytes, human_duration
-from dba_console.jobs.history.past_jobs import (
+from dba_console.jobs.history.duration_trend import (
     MAX_HORIZON_FACTOR,
     MIN_DAYS,
     MIN_RUNS,
@@ -18,8 +18,8 @@ from dba_console.jobs.history.past_jobs import (
     WindowForecast,
     forecast_window,
 )
-from dba_console.watch.panels.phrases import name_of, text_line
-from dba_console.watch.panels.text_elements import (
+from dba_console.watch.drawing.phrases import name_of, text_line
+from dba_console.watch.drawing.text_elements import (
     Cell,
     Detail,
     Line,
@@ -32,7 +32,7 @@ from dba_console.watch.panels.text_elements import (
     number_cell,
     wrap_words,
 )
-from dba_console.watch.panels.time_formats import date_and_time, date_text
+from dba_console.watch.drawing.time_formats import date_and_time, date_text
 
 # The trend of a job and the day it will exceed its window, with no more certainty than the runs allow.
 
