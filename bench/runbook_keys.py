@@ -52,13 +52,13 @@ class Walk:
 _OPEN = (Press(r"→ r", "r"), Press(r"s start", "s"))
 _START = _typed(r"type `yes`:", "yes")
 _COUNT = _typed(r"type `(\d+)`:", r"\1")
-_EVIDENCE = _typed(r"evidence:", "a ticket")
+_NOTE = _typed(r"note:", "a ticket")
 
-_ASKED = _typed(r"who was asked[^$]*evidence:", "the owner")
-_AGREED = _typed(r"what was agreed[^$]*evidence:", "a ticket")
+_ASKED = _typed(r"who was asked[^$]*note:", "the owner")
+_AGREED = _typed(r"what was agreed[^$]*note:", "a ticket")
 
 WALKS = (
-    Walk("lock-queue", (*_OPEN, _START, Press(r"ddl/root", "d"), _COUNT, _EVIDENCE), 9, 17),
+    Walk("lock-queue", (*_OPEN, _START, Press(r"ddl/root", "d"), _COUNT, _NOTE), 9, 17),
     Walk("idle-in-transaction", (*_OPEN, _START, _ASKED, Press(r"end/wait", "e"), _COUNT, _AGREED), 10, 19),
     Walk(
         "slot-retention",
@@ -75,7 +75,7 @@ WALKS = (
             Press(r"source/limit", "l", wait_s=IDLE_S),
             Press(r"the role, from[^$]*value: shop_jobs", "Enter", wait_s=LETTER_S),
             _typed(r"maximum connections[^$]*value:", "20"),
-            _typed(r"type `(shop:[^`]*)`:", r"\1"), _COUNT, _EVIDENCE,
+            _typed(r"type `(shop:[^`]*)`:", r"\1"), _COUNT, _NOTE,
         ),
         20, 63,
     ),

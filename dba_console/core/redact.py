@@ -23,6 +23,7 @@ from dba_console.core.redaction.known_places import has_one, mask_places
 from dba_console.core.redaction.named_values import mask_named, mask_options
 from dba_console.core.redaction.secret_names import is_secret_name, names_secret
 from dba_console.core.redaction.statements import MASK, joined, mask_statements, normalise, statement_tokens
+from dba_console.core.redaction.token_forms import TOKEN_HINTS
 
 __all__ = [
     "MASK",
@@ -38,10 +39,8 @@ __all__ = [
 
 _SQL_NAMES = ("login", "pass", "pw", "secret", "token", "credential", "auth", "cookie", "crypt", "hmac")
 _NAMES = (*_SQL_NAMES, "psk", "sig=", "ature=")
-_FORMS = (
-    "://", "bearer ", "basic ", "md5", "gh", "_live_", "npm_", "_pat_", "aiza", "akia", "eyj", "hvs.", "sg.",
-)  # fmt: skip
-_FORMS_WITH_DASH = ("scram-sha", "sk-", "glpat-", "glptt-", "xox", "xapp-", "pmak-", "tskey-", "pypi-")
+_FORMS = ("://", "bearer ", "basic ", "md5", *(hint for hint in TOKEN_HINTS if "-" not in hint))
+_FORMS_WITH_DASH = ("scram-sha", *(hint for hint in TOKEN_HINTS if "-" in hint))
 _PROGRAMS = (
     "sqlplus", "rman ", "pdp ", "db2 ", "vault ", "net us", "kinit", "freerdp", "schtasks", "qctl ", "rclone", "aws ",
     "mc al", "pdftk", "spawn ", "<<<",

@@ -1,5 +1,5 @@
 """Masks secrets in known places (a URI, a header, a message of the server, a file of settings), and secrets with a form
-of their own (stored verifiers, private keys, tokens of well-known services).
+of their own (stored verifiers, private keys, tokens).
 
 A pattern takes time linear in the length of the text: repetitions are possessive or bounded.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dba_console.core.redaction.secret_names import is_secret_name
+from dba_console.core.redaction.token_forms import TOKEN, TOKEN_HINTS
 
 MASK = "********"
 
@@ -163,24 +164,6 @@ _KEYS = (
         rf"\1{MASK}\2",
     ),
 )
-_TOKEN_STARTS = (
-    "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "_pat_", "glpat-", "sk-", "k_live_", "xox", "npm_", "hvs.", "aiza", "sg.",
-    "akia", "asia", "eyj", "age-secret-key-", "pypi-", "hf_", "whsec_", "xapp-", "pmak-", "tskey-", "glptt-",
-)  # fmt: skip
-"""Of GitHub, GitLab, OpenAI, Stripe, Slack, npm, Vault, Google, SendGrid, AWS, age, PyPI, Hugging Face, Tailscale, and
-of JSON Web Tokens (RFC 7519)."""
-_TOKENS = (
-    _Place(
-        _TOKEN_STARTS,
-        re.compile(
-            r"(?<![A-Za-z0-9])(?:(?:gh[opsur]_|github_pat_|glpat-|glptt-|sk-(?=[\w-]{0,40}[A-Za-z0-9]{16})|[sr]k_live_"
-            r"|xox[a-z]-|xapp-|npm_(?=[A-Za-z0-9]{30})|hvs\.|AIza|SG\.|AGE-SECRET-KEY-1|pypi-|dckr_pat_"
-            r"|hf_(?=[A-Za-z0-9]{30})|whsec_|PMAK-|tskey-)(?=[\w.-]{0,40}\d)[\w.-]{16,}"
-            r"|A[KS]IA[A-Z0-9]{16}\b)|(?<![\w.-])eyJ[\w-]{8,}+(?:\.[\w-]*+){1,4}"
-        ),
-        MASK,
-    ),
-)
 _GROUPS = (
     (("auth", "cookie", "-key", "bearer ", "basic ", " -u", "-user"), _HEADERS),
     (("://", "thin:"), _URIS),
@@ -189,7 +172,7 @@ _GROUPS = (
     ((":",), _PASSFILE),
     (("$", "md5", "scram-sha", "{s"), _VERIFIERS),
     (("-",), _KEYS),
-    (_TOKEN_STARTS, _TOKENS),
+    (TOKEN_HINTS, (_Place(TOKEN_HINTS, TOKEN, MASK),)),
 )
 """Each with text of which one is present if one of its places is."""
 
