@@ -257,11 +257,12 @@ class ConsoleApp(App[int], inherit_bindings=False):
             return
         if self._run_request is not None and self.navigator.connection_state == "attached":
             asked, self._run_request = self._run_request, None
-            self._actions.ask_for_run(asked)
-        self._actions.reread_job_history()
+            self._actions.runbooks.ask_for_run(asked)
+        self._actions.jobs.reread_job_history()
+        self._actions.pending_reverts.start_awaited_revert()
         if (
-            self._actions.offer_pending_reverts()
-            or self._actions.open_awaited_run()
+            self._actions.pending_reverts.offer_pending_reverts()
+            or self._actions.runbooks.open_awaited_run()
             or shown
             or self.view_stack.header_or_footer_changed()
         ):
@@ -283,7 +284,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         (self._play_timer.resume if self.navigator.cursor.playing else self._play_timer.pause)()
         width, height = self._canvas.size
         if width and height:
-            self._actions.update_question_prompt()
+            self._actions.runs.update_question_prompt()
             self._canvas.show(self.view_stack.lines(width, height))
 
     def on_canvas_resized(self) -> None:
@@ -296,7 +297,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
             return  # the palette handles its own keys
         event.stop()
         event.prevent_default()
-        if self._actions.is_rest_of_answer(event.key, event.character):
+        if self._actions.runs.is_rest_of_answer(event.key, event.character):
             self.paint()
             return
         self.navigator.notice = None

@@ -1,4 +1,6 @@
-"""The actions behind the keys, by the names in keys.py. A view's own method of the same name takes precedence."""
+"""The actions behind the keys, by the names in keys.py: a method `do_NAME` of one of these classes, in the order of
+`KeyActions`. A view's own method of the same name takes precedence.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,23 @@ from dba_console.tui.time_travel import TimeNavigator
 from dba_console.tui.view_stack import ViewStack
 from dba_console.watch.drawing.time_formats import date_and_time
 
+Common = tuple[ViewStack, TimeNavigator, Feed, BackgroundLoader[RunbooksArrived]]
+"""What each of the classes below acts on, as `AgentRequests` takes it."""
+
+
+class _WithRunbooks(AgentRequests):
+    """Actions that start a run."""
+
+    def __init__(self, runbooks: RunbookActions, *common: *Common) -> None:
+        super().__init__(*common)
+        self._runbooks = runbooks
+
+
 # Cancel and terminate from the tables of sessions and locks: a run of one step on the ticked rows. The screen sends
 # only pid and start of each backend; the agent reads them again and shows the set for confirmation.
 
 
-class BackendActions(RunActions):
+class BackendActions(_WithRunbooks):
     """Cancel and terminate backends."""
 
     def do_cancel(self) -> None:
@@ -63,7 +77,7 @@ class BackendActions(RunActions):
             self._navigator.notice = "; ".join(filter(None, (error.message, error.hint)))
             return
         view.untick()
-        self.request_run(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
+        self._runbooks.request_run(RunBegin(text="", source="screen", adhoc=msgspec.json.encode(plan)))
         if gone and self._feed.refusal is None:
             self._navigator.notice = f"sent to the agent; {gone} of the chosen sessions have ended and are left out"
 
@@ -71,7 +85,7 @@ class BackendActions(RunActions):
 # Findings: open one, acknowledge it, silence it. The agent stores it; the screen sends the request.
 
 
-class FindingActions(RunbookActions):
+class FindingActions(_WithRunbooks):
     """Open, acknowledge and silence findings, in any view that shows one."""
 
     @property
@@ -95,7 +109,7 @@ class FindingActions(RunbookActions):
         elif found.runbook is None:
             self._navigator.notice = f"no runbook for {found.id}" + (f": {found.advice}" if found.advice else "")
         else:
-            self._open_runbook(found.runbook, found)
+            self._runbooks.open_runbook(found.runbook, found)
 
     def do_acknowledge(self) -> None:
         if (chosen := self._finding_to_mark()) is not None:
@@ -167,7 +181,9 @@ class FindingActions(RunbookActions):
 class JobActions(AgentRequests):
     """Open jobs and their history, in any view that shows them."""
 
-    _job_history_loader: BackgroundLoader[TargetJobHistory]
+    def __init__(self, job_history_loader: BackgroundLoader[TargetJobHistory], *common: *Common) -> None:
+        super().__init__(*common)
+        self._job_history_loader = job_history_loader
 
     def do_job(self) -> None:
         view = self._view_stack.view
@@ -211,7 +227,7 @@ OFFER_PERIOD_US = 60_000_000
 read; later the screen would come between the operator and a key."""
 
 
-class PendingRevertsActions(RunbookActions):
+class PendingRevertsActions(_WithRunbooks):
     """Offer pending reverts once per console; the finding stays."""
 
     _first_us: int | None = None
@@ -237,11 +253,11 @@ class PendingRevertsActions(RunbookActions):
         self._view_stack.show_pending_reverts()
         return True
 
-    def open_awaited_run(self) -> bool:
+    def start_awaited_revert(self) -> None:
+        """Start the revert that was requested before its runbook was read."""
         if self._revert_requested and self._navigator.runbooks is not None:
             self._revert_requested = False
             self.do_put_back()
-        return super().open_awaited_run()
 
     def do_put_back(self) -> None:
         if not isinstance(self._view_stack.view, PendingRevertsView) or self._may_not_act():
@@ -260,7 +276,7 @@ class PendingRevertsActions(RunbookActions):
                 f"runbook not found: {REVERT_RUNBOOK}{': ' + runbooks.problem if runbooks.problem else ''}"
             )
         else:
-            self.request_run(RunBegin(text=runbook.text, source=str(runbook.entry.path), mode="run"))
+            self._runbooks.request_run(RunBegin(text=runbook.text, source=str(runbook.entry.path), mode="run"))
 
 
 # Compare two moments: one is kept, the other is the one shown.
@@ -303,8 +319,8 @@ def copyable(text: str) -> str:
     return "".join(piece if piece in ("\n", "\t") else clean(piece) for piece in pieces)
 
 
-class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActions, ComparisonActions):
-    """All actions, as methods `do_ACTION`; `perform` calls the one of a key."""
+class KeyActions(AgentRequests):
+    """All actions: those of the screen itself, and those of each subject; `perform` calls the one of a key."""
 
     def __init__(
         self,
@@ -319,19 +335,37 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
         palette: Callable[[], None],
         suspend: Callable[[], None],
     ) -> None:
-        super().__init__(view_stack, navigator, feed)
-        self._runbook_loader, self._job_history_loader = runbook_loader, job_history_loader
-        self.do_quit = leave
+        common = (view_stack, navigator, feed, runbook_loader)
+        super().__init__(*common)
+        self.runbooks = RunbookActions(*common)
+        self.runs = RunActions(*common)
+        self.pending_reverts = PendingRevertsActions(self.runbooks, *common)
+        self.jobs = JobActions(job_history_loader, *common)
+        subjects = (
+            self.pending_reverts,
+            BackendActions(self.runbooks, *common),
+            FindingActions(self.runbooks, *common),
+            self.jobs,
+            ComparisonActions(*common),
+            self.runs,
+            self.runbooks,
+            self,
+        )
+        self.functions = {"quit": leave, "palette": palette, "suspend": suspend} | {
+            name.removeprefix("do_"): getattr(subject, name)
+            for subject in subjects
+            for name in dir(subject)
+            if name.startswith("do_")
+        }
+        """By the name of the action."""
         self._copy = copy
-        self.do_palette = palette
-        self.do_suspend = suspend
 
     def method(self, action: str) -> Callable[[], None] | None:
         """Return the method for an action in the current view, None if it does nothing there."""
         if action.startswith("panel_"):
             return lambda: self._open_by_key(action.removeprefix("panel_"))
         found: Callable[[], None] | None = getattr(self._view_stack.view, f"do_{action}", None)
-        return found or getattr(self, f"do_{action}", None)
+        return found or self.functions.get(action)
 
     def perform(self, key: Key) -> None:
         """Run the key's action in the current view."""
@@ -358,7 +392,7 @@ class KeyActions(PendingRevertsActions, BackendActions, FindingActions, JobActio
             self._view_stack.open_panel(chosen)
 
     def do_back(self) -> None:
-        self._report_run_continues()
+        self.runs.report_run_continues()
         self._view_stack.back()
 
     def do_help(self) -> None:

@@ -32,12 +32,17 @@ _NONE: Mapping[str, str] = {}
 
 
 class AgentRequests:
-    """Shared by the actions that change something."""
+    """Shared by all actions: what they act on."""
 
-    _runbook_loader: BackgroundLoader[RunbooksArrived]
-
-    def __init__(self, view_stack: ViewStack, navigator: TimeNavigator, feed: Feed) -> None:
+    def __init__(
+        self,
+        view_stack: ViewStack,
+        navigator: TimeNavigator,
+        feed: Feed,
+        runbook_loader: BackgroundLoader[RunbooksArrived],
+    ) -> None:
         self._view_stack, self._navigator, self._feed = view_stack, navigator, feed
+        self._runbook_loader = runbook_loader
 
     def _ask_agent(self, request: RunRequest, sent_notice: str) -> None:
         self._navigator.notice = self._feed.send_request(request) or sent_notice
@@ -145,7 +150,7 @@ class RunbookActions(AgentRequests):
             frame = self._navigator.frame()
             self._view_stack.show_runbook(view.chosen_runbook, find_by_runbook(frame, view.chosen_runbook))
 
-    def _open_runbook(self, runbook_id: str, finding: Finding | None = None) -> None:
+    def open_runbook(self, runbook_id: str, finding: Finding | None = None) -> None:
         self._runbook_loader.request_read()
         self._view_stack.show_runbook(runbook_id, finding)
 
@@ -241,7 +246,7 @@ def _reading_key(known: KnownRun, question: Question) -> tuple[str, str, str]:
     return known.run, question.block, question.kind
 
 
-class RunActions(RunbookActions):
+class RunActions(AgentRequests):
     """The actions of the walkthrough."""
 
     @property
@@ -497,7 +502,7 @@ class RunActions(RunbookActions):
     def _control(self, known: KnownRun, verb: Literal["pause", "continue", "undo", "take", "stop"]) -> None:
         self._ask_agent(RunControl(run=known.run, verb=verb), "sent …")
 
-    def _report_run_continues(self) -> None:
+    def report_run_continues(self) -> None:
         known = self._run
         if known is not None and known.view is not None and known.view.state not in ENDED_STATES:
             self._navigator.notice = "the run continues or waits for an answer; w shows it again"
