@@ -25,7 +25,7 @@ Measured = tuple[float, str]
 def run(smoke: bool = False) -> list[Figure]:
     """Measure the agent alone and the agent with a console, each against pg_activity with a refresh of 1 s."""
     busy = [] if smoke else _figures("busy", 1, 60.0)
-    return [*busy, *(_figures("calm", 1, 2.0) if smoke else _figures("calm", WINDOWS, 60.0))]
+    return [*busy, *(_figures("calm", 1, 5.0) if smoke else _figures("calm", WINDOWS, 60.0))]
 
 
 def _figures(load: Load, windows: int, seconds: float) -> list[Figure]:

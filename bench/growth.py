@@ -11,7 +11,7 @@ from bench.process import cost
 
 
 def run(smoke: bool = False) -> list[Figure]:
-    seconds, fewer, more = (2.0, 20, 50) if smoke else (60.0, 200, 1000)
+    seconds, fewer, more = (5.0, 20, 50) if smoke else (60.0, 200, 1000)
     few, many = _cost(fewer, seconds), _cost(more, seconds)
     text = f"{many:.1f} ms/s at {more:,} idle sessions, {few:.1f} ms/s at {fewer}"
     return [Figure("CPU of agent and backend, 1,000 idle sessions against 200", many / few, "×", 3.0, text)]
