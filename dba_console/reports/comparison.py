@@ -385,7 +385,7 @@ def _key(row: Any) -> tuple[Any, ...]:
 def _row_name(row: Any) -> str:
     """Return the name of a row: what identifies it, and what describes it.
 
-    >>> _row_name(rows.SessionRow(pid=7, user="web", database="shop", state="active")), _row_name("no WAL archive")
+    >>> _row_name(SessionRow(pid=7, user="web", database="shop", state="active")), _row_name("no WAL archive")
     ('pid 7 (web, shop, active)', 'no WAL archive')
     """
     if not isinstance(row, Struct):

@@ -94,6 +94,8 @@ def _states(panel: ConnectionsPanel, width: int) -> Line:
         fact("waiting", integer(panel.waiting), waiting),
     ]
     short = [*common, *few]
+    both_idle = (*common[1], Span(f"+{integer(panel.idle_in_transaction)} in txn", idle_in))
+    shortest = [common[0], both_idle, few[1]]
     without_idle = [common[0], *few]
     other = [fact("other", integer(panel.other_states))] if panel.other_states else []
     return first_fitting(
@@ -103,6 +105,7 @@ def _states(panel: ConnectionsPanel, width: int) -> Line:
         join([*short, *other]),
         join(short),
         join(short, " "),
+        join(shortest, " "),
         join(without_idle),
         join(without_idle, " "),
         join(few),
