@@ -113,7 +113,9 @@ class HostService(TickSource):
     """Reads the host in its own lanes and decides what may be shown."""
 
     def __init__(self, target: Target, server: ServerService, clock: Clock) -> None:
-        self._target, self._server, self._clock = target, server, clock
+        self._target = target
+        self._server = server
+        self._clock = clock
         self.session: str | None = None
         """Directory of the recording; its file system is shown too."""
         self._probe = HostProbe(clock)

@@ -62,7 +62,9 @@ class PendingRevertService(TickSource):
     """Used by the tick only. `remove_reverted` is set by the agent; a command that checks once changes nothing."""
 
     def __init__(self, target: Target, server: ServerService, clock: Clock) -> None:
-        self._target, self._server, self._clock = target, server, clock
+        self._target = target
+        self._server = server
+        self._clock = clock
         self._directory = paths.state_dir() / PART
         self._call: PolledCall[PendingRevertCheck | None] = PolledCall(PART, clock, CHECK_TIMEOUT_US)
         super().__init__(self._call)

@@ -1,4 +1,4 @@
-"""A standby, or a former primary, on this host, and the primary that it is to follow: read, and compared.
+"""Compares a standby or former primary on this host with the primary it is to follow, and reserves WAL there for it.
 
 No configured cluster is needed: the data directory and a connection string of the primary are enough. The rule: the
 other server must be a running primary of the same cluster, on the same or a newer timeline, and the server here must

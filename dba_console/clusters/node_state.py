@@ -352,7 +352,9 @@ def _read(
     identity = connection.read_identity()
     [values] = connection.rows(NODE_STATE, timeout_s=ANSWER_S)
     clock_apart_s = values.pop("clock_s") - clock.wall_us() / 1e6
-    hba, cron, control = values.pop("reads_hba"), values.pop("reads_cron"), values.pop("reads_control")
+    hba = values.pop("reads_hba")
+    cron = values.pop("reads_cron")
+    control = values.pop("reads_control")
     more = cutover_queries(identity.version_num, hba=hba, cron=bool(cron)) if detailed else {}
     more |= {"control": _CONTROL} if detailed and control else {}
     answers, unknown = _run_queries(connection, _node_queries(values) | more)

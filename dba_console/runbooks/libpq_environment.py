@@ -36,7 +36,7 @@ def server_environment(
     """Return the environment with which libpq reaches the server without arguments, and requires of it what it proved
     to this process.
 
-    `direct`: there is no pooler, which would refuse settings. Then search_path is `pg_catalog, pg_temp` and the role is
+    `direct`: without a pooler, which would refuse settings. Then search_path is `pg_catalog, pg_temp` and the role is
     that of the login, whatever the owner of the database has set, and with `read_only` default_transaction_read_only is
     on.
 

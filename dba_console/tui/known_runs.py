@@ -1,6 +1,6 @@
 """The runs this console knows: the latest view of each, its last output, and which of them needs an answer.
 
-Used by the screen's thread only. The state is what the agent sent last; nothing is derived from keys.
+Runs of a recording are read from disk. Used by the screen's thread only.
 """
 
 from __future__ import annotations

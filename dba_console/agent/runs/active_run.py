@@ -51,7 +51,10 @@ class ActiveRun:
         service: RunService, sessions: Path,
         reply_to: str, *, is_secondary: bool = False,
     ) -> None:  # fmt: skip
-        self._make, self.context, self.service, self._sessions = make, context, service, sessions
+        self._make = make
+        self.context = context
+        self.service = service
+        self._sessions = sessions
         self._reply_to = reply_to
         self.beside = is_secondary
         """Started beside another run: it reverts settings, or is refused once its document is read."""

@@ -165,7 +165,9 @@ class RunExecution:
         active_run: ActiveRun,
     ) -> None:
         self.run = journal.run
-        self.order, self.context, self._active_run = order, active_run.context, active_run
+        self.order = order
+        self.context = active_run.context
+        self._active_run = active_run
         context, self.questions, self.controls = self.context, active_run.questions, active_run.controls
         self.plan = bind_inputs(order.plan, order.values)
         self.directory = journal.directory

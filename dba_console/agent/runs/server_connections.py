@@ -40,7 +40,9 @@ class RunServer:
         confirm_restart: ConfirmRestart,
         name: str = "",
     ) -> None:
-        self.connection, self._confirm_restart, self._name = connection, confirm_restart, name
+        self.connection = connection
+        self._confirm_restart = confirm_restart
+        self._name = name
         self.connection.planned = planned
 
     @property
@@ -109,7 +111,9 @@ class RunServers:
         record_server: RecordServer,
         known: Mapping[str, ServerIdentity],
     ) -> None:
-        self._confirm_restart, self._record_server, self._known = confirm_restart, record_server, known
+        self._confirm_restart = confirm_restart
+        self._record_server = record_server
+        self._known = known
         self._run, self._config, self._clock, self._on_mark = run, config, clock, on_mark
         self._target = target
         self.own = None if planned is None else self._server(target.conninfo, planned)

@@ -272,7 +272,7 @@ _SIZE_OF_INDEX = {"INDEX": 0.3, "CONSTRAINT": 0.15}
 
 def written_pct(ledger: ObjectProgress) -> float | None:
     """Return the percentage of a restore's bytes on disk that are written: tables, and their indexes by their tables'
-    size; None without known sizes. Its time is no measure: keys take some and write nothing."""
+    size; None without known sizes. Its time does not measure it: keys take time and write nothing."""
     data = ledger.sums("data")
     if not data.weight or data.unknown_weight:
         return None

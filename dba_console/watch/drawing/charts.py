@@ -35,7 +35,7 @@ class Axis:
         """Return an axis of about the last `window_s` seconds, whose columns begin at the same times in each tick.
 
         So only the last column changes with a new reading, and the others move when a column is complete: a chart that
-        moves a little each second is drawn anew each second.
+        moves a little each second is drawn again each second.
         """
         column_us = int(window_s * 1e6) // max(1, cells)
         end_us = (now_us // column_us + 1) * column_us

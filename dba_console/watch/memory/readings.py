@@ -1,4 +1,7 @@
-"""What is read about memory: /proc/meminfo, /proc/vmstat, kernel settings and NUMA nodes."""
+"""The parts read about memory: /proc/meminfo, /proc/vmstat, kernel settings and NUMA nodes.
+
+Their structs are in `samples/host.py`, their readers in `probes/host/kernel_counters.py`.
+"""
 
 from __future__ import annotations
 

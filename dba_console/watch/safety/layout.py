@@ -205,7 +205,7 @@ def _checksums(panel: SafetyPanel, width: int) -> Line:
     failures = panel.checksum_failures
     state = panel.data_checksums or UNKNOWN
     style: Style = "stale" if state == UNKNOWN else "warn" if state == "off" else ""
-    # With checksums off the server counts nothing, so there is no number.
+    # With checksums off the server counts nothing, so its zero would say nothing.
     count = "not counted" if state == "off" else integer(failures)
     facts = [
         fact("checksums", name_of(state), style),
